@@ -1,4 +1,7 @@
-"""Run seeds from the command line: `python -m tests.simulation --seed 7 --trace`."""
+"""Run seeds from the command line: `python -m tests.simulation --seed 7 --trace`.
+
+With `--cluster` they are worlds of several brokers, whose trace has a column for each.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
-from tests.simulation.run import simulate
+from tests.simulation import run
+from tests.simulation.cluster import run as cluster
 
 
 def main() -> int:
@@ -17,7 +22,10 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=300, help="run seeds 0 to N-1 (default 300)")
     parser.add_argument("--begin", type=int, default=0, help="first seed, with --seeds")
     parser.add_argument("--trace", action="store_true", help="print every step")
+    parser.add_argument("--cluster", action="store_true", help="several brokers over one log")
     args = parser.parse_args()
+    simulate: Callable[..., object] = cluster.simulate if args.cluster else run.simulate
+    alone = "python -m tests.simulation" + (" --cluster" if args.cluster else "")
     seeds = [args.seed] if args.seed is not None else range(args.begin, args.begin + args.seeds)
     failed = []
     begin = time.monotonic()
@@ -26,7 +34,7 @@ def main() -> int:
             report = simulate(seed, trace=args.trace)
         except Exception:  # noqa: BLE001  whatever it was, the next seed is run
             failed.append(seed)
-            print(f"seed {seed} FAILED; alone: python -m tests.simulation --seed {seed} --trace")
+            print(f"seed {seed} FAILED; alone: {alone} --seed {seed} --trace")
             traceback.print_exc()
         else:
             if args.seed is not None:

@@ -62,6 +62,8 @@ class Run:
 class SimWorker:
     """A worker process. Killed, it forgets everything; its name may come back."""
 
+    longest_us = 60 * SECOND  # that one in ten tasks may take; the others take less than 2 s
+
     def __init__(
         self,
         world: World,
@@ -270,7 +272,7 @@ class SimWorker:
         if world.rng.random() < 0.3:
             run.wants = world.rng.randrange(1, 4)
             self._ask_for_helpers(run)
-        longest_us = 60 * SECOND if world.rng.random() < 0.1 else 2 * SECOND
+        longest_us = self.longest_us if world.rng.random() < 0.1 else 2 * SECOND
         life = self.life
         wait_us = world.rng.randrange(MILLISECOND, longest_us)
         world.after(wait_us, lambda: self._complete(run) if life == self.life else None)

@@ -348,6 +348,8 @@ class Broker:
             self._inbox.end_turn()
             if not self._flusher.step(self._now_us):
                 self._end_sessions()
+                if self.engine.is_shared and self.engine.fault is not None:
+                    raise self.engine.fault  # Another node may have room.
             if (command := self.engine.forgetting()) is not None:
                 self._inbox.put(command, 0)
         await self._flusher.write_everything()
@@ -373,7 +375,8 @@ class Broker:
     def follow_behind(self) -> None:
         """Write history behind what was followed, and answer what waits for that."""
         self._inbox.end_turn()
-        self._flusher.step(self._clock.now_us())
+        if not self._flusher.step(self._clock.now_us()):
+            self.engine.fault = None  # It decides nothing, and the next flush has all of this one.
 
     async def adopt(self) -> None:
         """Throw the state away for a copy of another node's that was received."""
@@ -413,7 +416,7 @@ class Broker:
     async def _turn(self) -> None:
         engine, meter = self.engine, self.meter
         commands = self._inbox.take()
-        if engine.heal() and engine.core is not self._settled_core:
+        if await self._heal() and engine.core is not self._settled_core:
             self._settled_core = engine.core
             commands.insert(0, self._recover())
         now_us = self._now_us = self._clock.now_us()
@@ -427,6 +430,8 @@ class Broker:
             meter.settle()
         turn = engine.decide(now_us, commands)
         try:
+            if not turn.body and self.leader is not None and not self.leader.may_read():
+                await self.leader.confirm()  # No entry shows that no other node leads by now.
             store_us = await self._writer.store(turn, is_idle=self._is_idle)
         except StorageFault as fault:
             self._fail(turn, fault)
@@ -436,6 +441,13 @@ class Broker:
         meter.count_turn(turn, store_us, engine.core)
         for listener in self._listeners:
             listener.take(turn, engine.core)
+
+    async def _heal(self) -> bool:
+        """Return whether the storage can be written; a shared one may not answer for seconds."""
+        engine = self.engine
+        if engine.fault is None or not engine.is_shared:
+            return engine.heal()
+        return await self.in_journal(engine.heal)
 
     def _recover(self) -> Recover:
         """Let time go on from the last record, and settle what was under way then."""

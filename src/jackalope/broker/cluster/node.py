@@ -93,6 +93,7 @@ class Node:
         self._to = ""
         self._is_stopping = False
         self._doubts = 0
+        self._has_led = False  # since its state was built from disk
         self._end: int | None = None  # of the log, when this node began to catch up
         broker.leader = self
         broker.blobs.is_ours = False
@@ -205,8 +206,10 @@ class Node:
         """Build the state from disk, and find where the log goes on."""
         engine = self._broker.engine
         await self._broker.off_loop(lambda: None)  # What is being written is written.
-        if engine.sequence != self._journal.mirror.last() or engine.fault is not None:
-            engine.rebuild()
+        is_behind = engine.sequence != self._journal.mirror.last()
+        if is_behind or self._has_led or engine.fault is not None:
+            engine.rebuild()  # Sessions, and tasks that are not durable, go with the lead.
+            self._has_led = False
         while not self._is_stopping:
             try:
                 await self._broker.in_journal(self._journal.find_place)
@@ -366,6 +369,7 @@ class Node:
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
 
     async def _lead(self) -> Action:
+        self._has_led = True
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
         begun = [beating, asyncio.create_task(self._begin(), name="jackalope-lead")]
         try:
@@ -431,6 +435,9 @@ class Node:
                 except Fenced:
                     self._broker.relieve()
                     return
+                except StorageFault as fault:
+                    log.warning("the beat is not stored", fault=str(fault))
+                    await asyncio.sleep(_DOUBT_S)
 
     async def _beat(self) -> None:
         at_us = self._broker.now_us()

@@ -65,6 +65,12 @@ class Deposed(Fenced):
     is_settled = False
 
 
+class NotMirrored(StorageFault):
+    """An entry stands in the log, but not on this node's disk, from which its state is built."""
+
+    is_settled = False
+
+
 class Claim(msgspec.Struct, array_like=True, frozen=True):
     """The body of a claim."""
 
@@ -118,9 +124,10 @@ class SharedJournal:
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
         self._leads = self.is_fenced = False
-        self._mirror_fault: StorageFault | None = None
+        self._mirror_fault: NotMirrored | None = None
         self._joiner = Joiner()
         self._is_placed = False
+        self._is_ahead = False  # the mark is ahead of the mirror
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
 
     def adopt(self, mirror: Mirror) -> None:
@@ -159,7 +166,7 @@ class SharedJournal:
             else:
                 high = middle
         self._joiner, self._is_placed = Joiner(), False
-        self._mirror_fault = None
+        self._mirror_fault, self._is_ahead = None, False
         self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
 
     def follow(self, patience_s: float) -> list[Heard]:
@@ -170,6 +177,8 @@ class SharedJournal:
             Astray: the log does not continue the chain.
             OutOfReach: the log does not answer.
         """
+        if self._is_ahead:
+            self.find_place()
         heard: list[Heard] = []
         while not heard and (messages := self._read_messages(patience_s)):
             heard = self._hear(messages)  # Nothing new if it is part of an entry, or known.
@@ -313,7 +322,7 @@ class SharedJournal:
         self._leads = False
 
     def _add(self, kind: Kind, sequence: int, body: bytes, epoch: int) -> None:
-        if self._mirror_fault is not None:
+        if self._mirror_fault is not None and kind in CHAINED:
             raise self._mirror_fault
         if self.is_fenced and kind is not Kind.CLAIM:
             raise self._fenced()
@@ -326,16 +335,17 @@ class SharedJournal:
         self.sent_ns = sent_ns
         if monotonic_ns() - sent_ns > _LATE_NS and self._goes_on():
             # Its effects would be true, but late: they are left to the node that leads now.
-            self._leads, self.is_fenced = False, True
+            self._leads, self.is_fenced, self._is_ahead = False, True, True
             raise Deposed(f"another node leads since epoch {self.mark.epoch}")
         if kind in CHAINED:
             entry = Entry(kind, sequence, epoch, 0, before, digest, body)
             try:
                 self._take(raw, entry)
             except StorageFault as fault:
-                # The batch is stored: it must not fail for this. The next one does.
-                self._mirror_fault = fault
                 self._advance(entry)
+                self._is_ahead = True
+                self._mirror_fault = NotMirrored(f"not written to this node's disk: {fault}")
+                raise self._mirror_fault from fault
 
     def _goes_on(self) -> bool:
         """Return whether something stands in the log behind what was put last."""
@@ -352,6 +362,7 @@ class SharedJournal:
             DiskFull: the log has no room.
             SyncFailed: the journal was closed before that was known.
         """
+        is_in_doubt = False
         while not self._closed.is_set():
             outcome = self.log.put(position, message, PUT_TIMEOUT_S)
             if outcome is Put.STORED:
@@ -365,7 +376,8 @@ class SharedJournal:
             if stands is not None:
                 self._leads, self.is_fenced = False, True
                 raise self._fenced()
-            if outcome is Put.FULL:
+            is_in_doubt = is_in_doubt or outcome is Put.UNKNOWN
+            if outcome is Put.FULL and not is_in_doubt:  # An earlier try may still be stored.
                 raise DiskFull("the shared log is full; make room, or trim it")
             sleep(_PAUSE_S)
         raise SyncFailed("the shared log did not answer before the broker stopped")

@@ -1,0 +1,1 @@
+"""Several brokers in one thread: real nodes on virtual time, one log and a bad network."""

@@ -1,0 +1,342 @@
+"""One run of a cluster: faults for a while, then none, until everything has ended everywhere."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jackalope.broker.cluster.leadership import Role, Timing
+from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
+from jackalope.core.invariants import check
+from jackalope.storage import Fenced
+from tests.simulation import faults
+from tests.simulation.checker import Violation
+from tests.simulation.client import NAMES, QUEUES, SimClient
+from tests.simulation.cluster.checker import ClusterChecker
+from tests.simulation.cluster.machine import OUTSIDE, ClusterLink, Life, Machine
+from tests.simulation.cluster.process import Clock, ClusterWorld, virtual
+from tests.simulation.log import NO_FAULTS, LogFaults, SimLog
+from tests.simulation.network import LOG, Network
+from tests.simulation.worker import SimWorker
+from tests.simulation.world import BEGIN_US, Peer
+
+_FAULTY_US = 15 * SECOND
+_PATIENCE_US = 30 * MINUTE
+_READ_EVERY_US = 250 * MILLISECOND
+
+#: What happens to clients, workers and their connections: less than to a single broker, since here
+#: more happens to the brokers.
+_PEER_FAULTS = faults.Faults(crash_at_step=0, append_fails=0, clock_jumps=0)
+
+
+class ClusterWorker(SimWorker):
+    """A worker whose tasks are short, so that worlds are."""
+
+    longest_us = 6 * SECOND
+
+
+@dataclass(frozen=True)
+class ClusterFaults:
+    """Chances, each for one occasion."""
+
+    crash_at_effect: float = 0.002
+    wipe: float = 0.1
+    tear: float = 0.3
+    down_us: int = 4 * SECOND
+
+
+_CALM = ClusterFaults(0, 0, 0, SECOND)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run saw."""
+
+    seed: int
+    nodes: int
+    accepted: int
+    lives: int
+    virtual_s: int
+    counts: dict[str, int] = field(hash=False)
+
+
+Sufferings = tuple[Callable[["Cluster", Machine], None], ...]
+
+
+class Cluster:
+    """Machines, their log, and those who know their addresses."""
+
+    def __init__(self, world: ClusterWorld, count: int, folder: Path, timing: Timing) -> None:
+        rng = world.rng
+        names = [f"n{number}" for number in range(count)]
+        self.world = world
+        world.columns = names
+        self.network = Network(*names, OUTSIDE)
+        self.checker = ClusterChecker(world)
+        self.log = SimLog(world, self.network)
+        self.log.faults = LogFaults(0.02, 0.02, 0.03, 0.02, 0.02, 0.001)
+        self.log.on_stored = self.checker.on_stored
+        self.faults = ClusterFaults()
+        self.timing = timing
+        self.sufferings = SUFFERINGS
+        self.blobs: dict[str, bytes] = {}
+        self.message_bytes_max = rng.choice((600, 1024 * 1024, 1024 * 1024))
+        spread = rng.choice((0.0, 0.02, 0.09))
+        clocks = [
+            Clock(world, rng.randrange(-3 * SECOND, 3 * SECOND), 1 + rng.uniform(-spread, spread))
+            for _ in names
+        ]
+        self.machines = [
+            Machine(self, name, place, folder, clocks[place]) for place, name in enumerate(names)
+        ]
+        self._by_name = {machine.name: machine for machine in self.machines}
+        self._addresses: dict[int, Machine] = {}
+        for machine in self.machines:
+            world.after(rng.randrange(SECOND), machine.start)
+        world.after(2 * SECOND, self._suffer)
+        world.after(SECOND, self._read)
+
+    # For clients and workers.
+
+    def connect(self, peer: Peer) -> ClusterLink | None:
+        """Try the addresses, one after the other, and follow whoever knows the leader."""
+        machine = self._addresses.get(id(peer), self.machines[0])
+        for _ in range(len(self.machines) + 1):
+            life = machine.life
+            following = self.machines[(machine.place + 1) % len(self.machines)]
+            if life is None or life.process.is_frozen() or not self._is_open(machine):
+                machine = following
+                continue
+            where = life.node.elsewhere("native")
+            if where is None:
+                self._addresses[id(peer)] = machine
+                return machine.open(peer)
+            machine = self._by_name.get(where, following)
+        self._addresses[id(peer)] = machine
+        return None
+
+    def receive(self, link: ClusterLink, command: Any) -> None:
+        link.machine.receive(link, command)
+
+    def _is_open(self, machine: Machine) -> bool:
+        ways = ((OUTSIDE, machine.name), (machine.name, OUTSIDE))
+        return all(self.network.reaches(*way) for way in ways)
+
+    # Whoever reads.
+
+    def _read(self) -> None:
+        self.world.after(_READ_EVERY_US, self._read)
+        for machine in self.machines:
+            if machine.life is not None and machine.life.leads:
+                machine.life.process.later(0, self._begin_to_ask, machine.life)
+
+    def _begin_to_ask(self, life: Life) -> None:
+        _ = life.process.create_task(self._ask(life), name="reader")
+
+    async def _ask(self, life: Life) -> None:
+        if life.node.elsewhere("http") is not None:
+            return
+        asked = self.checker.told
+        try:
+            sequence = await life.broker.read(lambda engine: engine.sequence)
+        except Fenced:
+            return
+        self.checker.on_read(life, asked, sequence)
+
+    # What goes wrong.
+
+    def leader(self) -> Machine | None:
+        """Return the machine that leads, by the log."""
+        machine = self._by_name.get(self.checker.writers.get(self.checker.epoch, ""))
+        return machine if machine and machine.life and machine.life.leads else None
+
+    def _suffer(self) -> None:
+        if self.faults is _CALM:
+            return
+        rng = self.world.rng
+        self.world.after(rng.randrange(200 * MILLISECOND, 3 * SECOND), self._suffer)
+        machine = rng.choice(self.machines)
+        if rng.random() < 0.5:
+            machine = self.leader() or machine
+        rng.choice(self.sufferings)(self, machine)
+
+    def crash(self, machine: Machine) -> None:
+        machine.crash("")
+
+    def freeze(self, machine: Machine) -> None:
+        if machine.life is not None:
+            for_us = self.world.rng.randrange(200 * MILLISECOND, 6 * SECOND)
+            self.world.say(machine.name, f"freezes for {for_us / SECOND} s")
+            machine.life.process.freeze(for_us)
+
+    def stop(self, machine: Machine) -> None:
+        if machine.life is not None:
+            life = machine.life
+            self.world.say(machine.name, "is told to stop")
+            life.process.later(0, lambda: life.process.create_task(life.stop()))
+
+    def step_down(self, machine: Machine) -> None:
+        if machine.life is not None:
+            life, to = machine.life, self.world.rng.choice(("", *self._by_name))
+            life.process.later(0, lambda: life.node.step_down(to))
+
+    def fill(self, machine: Machine) -> None:
+        self.world.say(machine.name, "has a full disk")
+        machine.full_until_us = self.world.now_us + self.world.rng.randrange(4 * SECOND)
+
+    def fill_log(self, _: Machine) -> None:
+        self.world.say("log", "is full")
+        self.log.full_until_us = self.world.now_us + self.world.rng.randrange(2 * SECOND)
+
+    def slow(self, machine: Machine) -> None:
+        slowness = self.log.slowness_us
+        slowness[machine.name] = self.world.rng.randrange(400 * MILLISECOND)
+        self.world.after(3 * SECOND, lambda: slowness.update({machine.name: 0}))
+
+    def isolate(self, machine: Machine) -> None:
+        """Cut a machine off, one way or both, at once or by turns."""
+        rng = self.world.rng
+        hears, is_heard = rng.choice(((False, False), (True, False), (False, True)))
+        self.world.say("network", f"cuts {machine.name} off: {hears=} {is_heard=}")
+        only = rng.choice((None, LOG, LOG))
+
+        def cut() -> None:
+            if only is None:
+                self.network.isolate(machine.name, hears=hears, is_heard=is_heard)
+            else:
+                if not is_heard:
+                    self.network.cut(machine.name, only)
+                if not hears:
+                    self.network.cut(only, machine.name)
+
+        flaps = rng.choice((1, 1, 4))
+        for flap in range(flaps):
+            begin_us = flap * rng.randrange(200 * MILLISECOND, 2 * SECOND)
+            self.world.after(begin_us, lambda: cut() if self.faults is not _CALM else None)
+            last_us = rng.randrange(100 * MILLISECOND, 7 * SECOND // flaps)
+            self.world.after(begin_us + last_us, self.network.heal)
+
+    def stall(self, _: Machine) -> None:
+        self.log.stall()
+
+    # How it ends.
+
+    def calm(self) -> None:
+        """Let nothing go wrong from now on."""
+        self.world.say("world", "faults stop")
+        self.faults = _CALM
+        self.world.faults = faults.NONE
+        self.log.faults, self.log.stalled_until_us = NO_FAULTS, 0
+        self.log.full_until_us = 0
+        self.log.slowness_us.clear()
+        self.network.heal()
+        for machine in self.machines:
+            machine.full_until_us = 0
+            machine.start()
+            if machine.life is not None:
+                machine.life.process.thaws_us = 0
+
+    def demand_leader(self) -> None:
+        """Demand that one machine leads, and all others follow it."""
+        roles = {
+            machine.name: machine.life and machine.life.node.status() for machine in self.machines
+        }
+        leading = [name for name, status in roles.items() if status and status.role is Role.LEADING]
+        if len(leading) != 1:
+            raise Violation(f"one node leads once faults stop: {roles}")
+
+    def demand_equal(self) -> None:
+        """Demand that every node has what the log has."""
+        for machine in self.machines:
+            life = machine.life
+            if life is None or life.broker.engine.sequence < self.checker.sequence - 3:
+                status = life and life.node.status()
+                raise Violation(
+                    f"all nodes follow once faults stop: {machine.name} is at {status}, "
+                    f"the log at {self.checker.sequence}"
+                )
+            if not life.broker.engine.is_turning:
+                check(life.broker.engine.core)
+
+
+SUFFERINGS: Sufferings = (
+    Cluster.crash,
+    Cluster.crash,
+    Cluster.freeze,
+    Cluster.freeze,
+    Cluster.isolate,
+    Cluster.isolate,
+    Cluster.isolate,
+    Cluster.stop,
+    Cluster.step_down,
+    Cluster.fill,
+    Cluster.fill_log,
+    Cluster.slow,
+    Cluster.stall,
+)
+
+
+def simulate(
+    seed: int,
+    *,
+    trace: bool = False,
+    timing: Timing | None = None,
+    sufferings: Sufferings | None = None,
+) -> Report:
+    """Run one seed to its end.
+
+    Raises:
+        Violation: something happened that must not happen.
+    """
+    world = ClusterWorld(seed, trace=trace)
+    count = 5 if seed % 4 == 3 else 3
+    with tempfile.TemporaryDirectory(prefix="jackalope-sim-") as folder, virtual(world):
+        cluster = Cluster(world, count, Path(folder), timing or Timing())
+        cluster.sufferings = sufferings or SUFFERINGS
+        try:
+            return _run(seed, cluster)
+        finally:
+            for machine in cluster.machines:
+                machine.bury()
+
+
+def _run(seed: int, cluster: Cluster) -> Report:
+    world, checker, rng = cluster.world, cluster.checker, cluster.world.rng
+    world.faults = _PEER_FAULTS
+    node: Any = cluster
+    clients = [SimClient(world, node, f"client{n}", rng.randrange(20, 60)) for n in range(2)]
+    queues = tuple(rng.sample(list(QUEUES), rng.randrange(1, len(QUEUES) + 1)))
+    names = rng.choice((None, NAMES[:2], NAMES[1:]))
+    ClusterWorker(world, node, "w0", queues=queues, keys=(), slots=rng.randrange(1, 5), names=names)
+    ClusterWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=4)
+    world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
+
+    cluster.calm()
+    for client in clients:
+        client.left, client.is_tidying = 0, True
+    world.run(world.now_us + 3 * cluster.timing.takeover_us + SECOND, stop=lambda: False)
+    cluster.demand_leader()
+    world.run(world.now_us + 10 * SECOND - 3 * cluster.timing.takeover_us, stop=lambda: False)
+    cluster.demand_equal()
+
+    def is_over() -> bool:
+        is_quiet = not any(client.outbox or client.requests for client in clients)
+        return is_quiet and not checker.unfinished()
+
+    end_us = world.now_us + _PATIENCE_US
+    while world.now_us < end_us and not is_over():
+        world.run(world.now_us + SECOND, stop=lambda: False)
+    if unfinished := checker.unfinished():
+        states = [checker.shadow.book.tasks[task_id] for task_id in unfinished[:3]]
+        raise Violation(f"everything ends once faults stop: {len(unfinished)} do not: {states}")
+    if asking := [client.requests for client in clients if client.requests]:
+        raise Violation(f"everybody who asks is answered: {asking}")
+    cluster.demand_leader()
+    cluster.demand_equal()
+    virtual_s = (world.now_us - BEGIN_US) // SECOND
+    lives = sum(machine.lives for machine in cluster.machines)
+    nodes = len(cluster.machines)
+    return Report(seed, nodes, len(checker.accepted), lives, virtual_s, dict(checker.counts))

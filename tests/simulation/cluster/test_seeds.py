@@ -1,0 +1,39 @@
+"""Seeds 0 to 199 of clusters of three and five, in groups, so that a failure names its seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cluster.run import simulate
+
+_SEEDS = 200
+_GROUP = 10
+
+
+@pytest.mark.parametrize("begin", range(0, _SEEDS, _GROUP))
+def test_seeds(begin: int) -> None:
+    """Nothing that must not happen happens, in any of these worlds."""
+    for seed in range(begin, begin + _GROUP):
+        try:
+            report = simulate(seed)
+        except Exception as error:
+            alone = f"python -m tests.simulation --cluster --seed {seed} --trace"
+            error.add_note(f"run it alone: {alone}")
+            raise
+        assert report.accepted > 0
+        assert report.counts["AttemptFinished"] > 0
+        assert report.counts["Reads"] > 0
+
+
+def test_worlds_are_eventful() -> None:
+    """The worlds see what they are there for."""
+    reports = [simulate(seed) for seed in range(8)]
+    assert {report.nodes for report in reports} == {3, 5}
+    assert sum(report.counts["Claims"] for report in reports) >= 30
+    assert sum(report.counts["Compared"] for report in reports) >= 300
+    assert sum(report.lives for report in reports) >= 35
+
+
+def test_a_seed_is_a_world() -> None:
+    """The same seed gives the same world, to the last record."""
+    assert simulate(7) == simulate(7)
