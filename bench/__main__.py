@@ -21,6 +21,7 @@ BENCHMARKS = {
     "pools": ("bench.pools", "a cold key's first answer beside its worker's own start"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
     "aiida": ("bench.aiida", "an AiiDA daemon over Jackalope and over AiiDA's own brokers"),
+    "aims": ("bench.aims.command", "every aim of the speed beside its peers, in one run"),
     "amqp": ("bench.amqp.command", "RabbitMQ's clients over Jackalope and over RabbitMQ"),
 }
 

@@ -154,10 +154,10 @@ async def _measure(args: argparse.Namespace) -> list[Figures]:
                     }
                 )
             )
-            await _full_speed(task)
+            await reach_full_speed(task)
             rounds: list[Figures] = []
             for _ in range(args.rounds):
-                full_speed = await _full_speed(task)
+                full_speed = await reach_full_speed(task)
                 await _settle(client)
                 flow = await _flow(task, full_speed / 2, args.seconds, house, request)
                 rounds.append(
@@ -189,7 +189,7 @@ async def _flow(
     if load.stdout is not None:
         await load.stdout.readline()  # It is ready, and begins.
     cpu_before_s, begin = processes.cpu_s([house.broker.pid]), time.perf_counter()
-    tasks_per_s = await _paced(task, tasks_per_s, seconds)
+    tasks_per_s = await paced(task, tasks_per_s, seconds)
     passed_s = time.perf_counter() - begin
     cpu_s = processes.cpu_s([house.broker.pid]) - cpu_before_s
     answer, _ = await load.communicate()
@@ -200,7 +200,7 @@ async def _flow(
     }
 
 
-async def _full_speed(task: Noop) -> float:
+async def reach_full_speed(task: Noop) -> float:
     """Return how many tasks a second there are when a few clients never pause."""
     left = iter(range(_FULL_SPEED_TASKS // _BATCH))
 
@@ -213,7 +213,7 @@ async def _full_speed(task: Noop) -> float:
     return _FULL_SPEED_TASKS / (time.perf_counter() - begin)
 
 
-async def _paced(task: Noop, rate: float, seconds: float) -> float:
+async def paced(task: Noop, rate: float, seconds: float) -> float:
     """Submit at a rate; return how many tasks a second have had their results once it flows."""
     begin, done = time.perf_counter(), 0
 

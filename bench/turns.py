@@ -23,7 +23,7 @@ from typing import Any
 
 from bench.peers.base import BULK, Peer
 from bench.peers.place import Place
-from bench.peers.processes import ROOT, cpu_ns, stop_tree
+from bench.peers.processes import ROOT, cpu_ns, resident_mb, stop_tree
 
 #: Where each system is.
 SYSTEMS = {
@@ -38,6 +38,7 @@ SYSTEMS = {
 
 _WARM_UP = 30
 _STOP_S_MAX = 60
+_REST_S = 2
 
 
 class Driver:
@@ -119,6 +120,10 @@ async def _take_turns(peer: Peer, answers: Any) -> None:
                 await peer.start_worker()
             elif request["what"] == "reset":
                 await peer.reset()
+            elif request["what"] == "memory":
+                answer = await _fill(peer, request["count"])
+            elif request["what"] == "sustain":
+                answer = await _sustain(peer, request["count"], request["pause_s"])
             else:
                 answer = await _turn(peer, **request)
             print(json.dumps(answer), file=answers)
@@ -141,7 +146,7 @@ async def _turn(peer: Peer, what: str, count: int, pause_s: float) -> dict[str, 
     else:
         for _ in range(2 if pause_s else _WARM_UP):
             await operation()
-    before, ours_ns = _cpu_ns(peer), process_time_ns()
+    before, children_ns, ours_ns = _cpu_ns(peer), _children_ns(peer), process_time_ns()
     spans = []
     for _ in range(repeats):
         if pause_s:
@@ -153,11 +158,40 @@ async def _turn(peer: Peer, what: str, count: int, pause_s: float) -> dict[str, 
         await peer.settle()  # What is put off is a part of the price of many.
     # First: looking for the others takes time of its own.
     ours_ns = process_time_ns() - ours_ns
-    after = _cpu_ns(peer)
+    after, children_ns = _cpu_ns(peer), _children_ns(peer) - children_ns
     if repeats > 1:
         await peer.settle()  # It would fall into the turn of another system.
     spent = {who: after[who] - before[who] for who in after}
-    return {"spans": spans, "cpu_ns": {**spent, "client": ours_ns}}
+    return {"spans": spans, "cpu_ns": {**spent, "client": ours_ns}, "children_ns": children_ns}
+
+
+async def _fill(peer: Peer, count: int) -> dict[str, Any]:
+    """Return the memory of the server's processes with so many tasks pending, all written."""
+    await _submit_many(peer, count)
+    await peer.settle()
+    await asyncio.sleep(_REST_S)
+    return {"mb": resident_mb(peer.server_pids())}
+
+
+async def _sustain(peer: Peer, count: int, seconds: float) -> dict[str, Any]:
+    """Run so many tasks again and again, until what is put off is done as well."""
+    await _run_many(peer, count)
+    await peer.settle()
+    before, children_ns, ours_ns = _cpu_ns(peer), _children_ns(peer), process_time_ns()
+    begin_ns, done = perf_counter_ns(), 0
+    while perf_counter_ns() - begin_ns < seconds * 1e9:
+        await _run_many(peer, count)
+        done += count
+    await peer.settle()
+    end_ns = perf_counter_ns()
+    ours_ns = process_time_ns() - ours_ns
+    spent = {who: spent_ns - before[who] for who, spent_ns in _cpu_ns(peer).items()}
+    return {
+        "spans": [(begin_ns, end_ns)],
+        "done": done,
+        "cpu_ns": {**spent, "client": ours_ns},
+        "children_ns": _children_ns(peer) - children_ns,
+    }
 
 
 async def _submit_many(peer: Peer, count: int) -> list[Any]:
@@ -169,6 +203,12 @@ async def _submit_many(peer: Peer, count: int) -> list[Any]:
 
 async def _run_many(peer: Peer, count: int) -> None:
     await peer.wait(await _submit_many(peer, count))
+
+
+def _children_ns(peer: Peer) -> int:
+    """Return the part of the server's CPU time that is that of its children."""
+    pids = peer.server_pids()
+    return cpu_ns(pids) - cpu_ns(pids, is_alone=True)
 
 
 def _cpu_ns(peer: Peer) -> dict[str, int]:

@@ -68,16 +68,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         place = Place.new("amqp", Path(folder), "always", "classic")
-        rivals = [stack.enter_context(_jackalope(place))]
+        rivals = [stack.enter_context(jackalope(place))]
         if "rabbitmq-server" in servers.missing():
             print("rabbitmq-server is not installed: nothing to compare with")
         else:
-            rivals.append(stack.enter_context(_rabbitmq(place)))
+            rivals.append(stack.enter_context(rabbitmq(place)))
         figures: dict[str, Rounds] = {rival.name: {} for rival in rivals}
         for name in args.client or CLIENTS:
             for _ in range(args.rounds):
                 for rival in rivals:
-                    _measure(name, rival, args.number, figures[rival.name])
+                    measure(name, rival, args.number, figures[rival.name])
         if args.kept:
             for rival in rivals:
                 before = resident_mb(rival.pids)
@@ -93,7 +93,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _jackalope(place: Place) -> Iterator[Rival]:
+def jackalope(place: Place) -> Iterator[Rival]:
+    """Start our broker."""
     port = free_port()
     command = [sys.executable, "-m", "jackalope", "serve", "--no-http", "--port", "0"]
     command += ["--amqp", "--amqp-port", str(port), "--data", str(place.path / "data")]
@@ -106,7 +107,8 @@ def _jackalope(place: Place) -> Iterator[Rival]:
 
 
 @contextmanager
-def _rabbitmq(place: Place) -> Iterator[Rival]:
+def rabbitmq(place: Place) -> Iterator[Rival]:
+    """Start RabbitMQ."""
     server = servers.start_rabbitmq(place)
     try:
         yield Rival("rabbitmq", place.amqp_url, server.pids)
@@ -114,7 +116,8 @@ def _rabbitmq(place: Place) -> Iterator[Rival]:
         server.stop()
 
 
-def _measure(name: str, rival: Rival, number: int, rounds: Rounds) -> None:
+def measure(name: str, rival: Rival, number: int, rounds: Rounds) -> None:
+    """Ask one broker once through one client, and add what was found."""
     client, url = CLIENTS[name], rival.url
     calls = max(1, number // 2)
     for what, ask, queue, many in (

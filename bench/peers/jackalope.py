@@ -76,8 +76,8 @@ class JackalopePeer(Peer):
         return await noop.run(PAYLOAD)
 
     async def settle(self) -> None:
-        """Wait until history is written, which a list does."""
-        await anext(app.tasks(queue="bench", limit=1), None)
+        """Wait until history is written, which the list of batches does."""
+        await app.batches("bench", limit=1)
 
     async def reset(self) -> None:
         """Start the broker again with an empty folder."""

@@ -25,8 +25,8 @@ two tasks never changes while both wait, and comparing `rank - priority * span` 
 priority that is again the order of ranks, so ageing only compares the heads of the buckets.
 
 Entries leave lazily: a task that is paused or moved to another lane stays behind as an entry that
-no longer counts, and is skipped when it comes up. When stale entries outnumber live ones the lane
-is rebuilt.
+no longer counts, and is skipped when it comes up. A rank is for life, so a task can be its own
+entry. When stale entries outnumber live ones the lane is rebuilt.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Bucket:
 
     def __init__(self) -> None:
         self.size = 0
-        self.fresh: deque[tuple[int, TaskId]] = deque()
+        self.fresh: deque[Task] = deque()  # A pair of rank and id would take 64 bytes more.
         self.late: list[tuple[int, TaskId]] = []
         self.newest_rank = 0
 
     def __iter__(self) -> Iterator[TaskId]:
         yield from (task_id for _, task_id in self.late)
-        yield from (task_id for _, task_id in self.fresh)
+        yield from (task.id for task in self.fresh)
 
 
 class Lane:
@@ -118,7 +118,7 @@ class Lane:
                 bucket = buckets[priority] = Bucket()
             if rank > bucket.newest_rank:
                 bucket.newest_rank = rank
-                bucket.fresh.append((rank, task.id))
+                bucket.fresh.append(task)
             else:
                 heappush(bucket.late, (rank, task.id))
             if not bucket.size:
@@ -165,19 +165,21 @@ class Lane:
         They may be fewer, where the order is less plain, but never none while there are any. Once
         they are gone, the rest can be asked for.
         """
-        head = self.head(tasks)
+        mask, ageing_us, head = self._mask, self.queue.policy.ageing_us, None
+        if mask and not ageing_us:
+            head = self._bucket_head(mask.bit_length() - 1, tasks)
+        head = head or self.head(tasks)
         if head is None or count == 1:
             return [] if head is None else [head]
         first, priority = [head], head.priority
-        if self.queue.policy.ageing_us and self._mask != 1 << priority:
+        if ageing_us and self._mask != 1 << priority:
             return first
         bucket = self._buckets[priority]
         late_rank = bucket.late[0][0] if bucket.late else None
-        for rank, task_id in islice(bucket.fresh, 1, None):
-            if len(first) == count or (late_rank is not None and rank > late_rank):
+        for task in islice(bucket.fresh, 1, None):
+            if len(first) == count or (late_rank is not None and task.rank > late_rank):
                 break
-            task = tasks.get(task_id)
-            if task and task.lane is self and task.rank == rank and task.priority == priority:
+            if task.lane is self and task.priority == priority:
                 first.append(task)
         return first
 
@@ -204,7 +206,8 @@ class Lane:
     def _in_bucket(self, priority: int, tasks: dict[TaskId, Task]) -> Iterator[Task]:
         """Yield the tasks of a bucket by rank; repeated ones are adjacent."""
         bucket = self._buckets[priority]
-        for rank, task_id in merge(sorted(bucket.late), bucket.fresh):
+        fresh = ((task.rank, task.id) for task in bucket.fresh)
+        for rank, task_id in merge(sorted(bucket.late), fresh):
             task = tasks.get(task_id)
             if task and task.lane is self and task.rank == rank and task.priority == priority:
                 yield task
@@ -214,9 +217,8 @@ class Lane:
         fresh, late = bucket.fresh, bucket.late
         task = None
         while fresh:
-            rank, task_id = fresh[0]
-            task = tasks.get(task_id)
-            if task and task.lane is self and task.rank == rank and task.priority == priority:
+            task = fresh[0]
+            if task.lane is self and task.priority == priority:
                 break
             task = None
             fresh.popleft()

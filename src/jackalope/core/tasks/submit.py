@@ -277,7 +277,7 @@ def _take_in(
         return [not_kept(queue)] * len(specs)
     limit, taken, count = queue.policy.depth_limit, 0, len(specs)
     if not limit or count <= limit - queue.depth:
-        _accept(ctx, specs, queue, by)
+        (_begin if specs[0].options is None else _accept)(ctx, specs, queue, by)
         return ()
     while taken < count:
         if queue.depth >= limit:

@@ -1,0 +1,1 @@
+"""Every aim of the speed, measured in one run."""
