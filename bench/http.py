@@ -30,6 +30,7 @@ from typing import NamedTuple
 
 import uvloop
 
+from bench.history import written
 from bench.peers import processes
 from bench.peers.processes import Started
 from jackalope import Jackalope, gather
@@ -176,7 +177,7 @@ async def _measure(args: argparse.Namespace) -> list[Figures]:
 
 async def _settle(client: Jackalope) -> None:
     """Wait until history is up to date: what is left over must not disturb."""
-    await client.batches("bench")
+    await written(client, "bench")
 
 
 async def _flow(

@@ -18,6 +18,7 @@ from typing import Any
 import uvloop
 
 from bench.aims.table import Found
+from bench.history import written
 from bench.peers import processes, servers
 from bench.peers.place import Place
 from bench.peers.processes import Started
@@ -271,7 +272,7 @@ async def _http(run: Run) -> None:
             for number in range(3):
                 say(f"HTTP, round {number + 1} of 3")
                 half = await reach_full_speed(task) / 2
-                await client.batches("bench")  # History is up to date: nothing is left over.
+                await written(client, "bench")  # So that nothing is left over.
                 probe = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-m", "bench.aims.probe", str(house.http_port)),
                     *(str(sample), str(run.scale.http_s)),

@@ -74,8 +74,8 @@ _AMQP = (
 )
 
 _HTTP = (
-    "Requests wait for the broker's loop, which tasks keep busy, and a list for a thread that reads "
-    "history while its writer and the broker want the same two cores."
+    "Requests wait for the loop of the broker, which tasks keep busy, and a list for a thread that "
+    "reads history while its writer and the broker want the same two cores."
 )
 
 ROWS = (

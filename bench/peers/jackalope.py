@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from bench.history import written
 from bench.peers.base import PAYLOAD, Peer
 from bench.peers.place import Place
 from bench.peers.processes import Started, is_listening, python_program
@@ -77,7 +78,7 @@ class JackalopePeer(Peer):
 
     async def settle(self) -> None:
         """Wait until history is written, which the list of batches does."""
-        await app.batches("bench", limit=1)
+        await written(app, "bench")
 
     async def reset(self) -> None:
         """Start the broker again with an empty folder."""
