@@ -250,6 +250,10 @@ class Engine:
         """Return the batch through which history is safe from a power failure."""
         return max(self._synced, self._journal.trimmed())
 
+    def sync_history(self) -> None:
+        """Make what history has safe from a power failure. May run in another thread."""
+        self._synced = max(self._synced, self.history.sync())
+
     # Writing behind.
 
     def begin_flush(self, now_us: int) -> Flush | None:

@@ -13,6 +13,7 @@ import structlog
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.config.exposure import client_context
+from jackalope.broker.cluster.trimming import Keep
 from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
@@ -106,6 +107,7 @@ class ClusterPlace:
         )
         node.on_lead = lambda: self._declare(broker)
         node.find = self._find
+        node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
         self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node
 

@@ -96,8 +96,8 @@ def cluster_problems(config: Config) -> list[str]:
             problems.append(f"cluster.members: {_TWO}")
         elif len(members) not in _SIZES:
             problems.append("cluster.members: a cluster has one, three or five nodes")
-        if not cluster.secret:
-            problems.append("cluster.secret: needed, so that no other program joins the log")
+    if not cluster.secret:
+        problems.append("cluster.secret: needed, so that no other program is taken for a node")
     problems += _log_problems(config)
     if config.amqp.management:
         problems.append("amqp.management: not served by a cluster")

@@ -43,6 +43,7 @@ from jackalope.broker.cluster.leadership import (
 )
 from jackalope.broker.cluster.peer_link import PeerGone
 from jackalope.broker.cluster.restoring import receive
+from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
@@ -60,6 +61,10 @@ _SLICE_NS = 5_000_000
 #: replica that has just become the one that decides may lag for a moment.
 _DOUBTS_MAX = 20
 _DOUBT_S = 0.25
+
+#: How often the leader trims the log, and how often a node syncs its history for that.
+_TRIM_S = 5.0
+_SYNC_S = 30.0
 
 #: The pause before all members are asked again for their state.
 _RESTORE_S = 1.0
@@ -94,6 +99,10 @@ class Node:
         self._is_stopping = False
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
+        self.keep = Keep()
+        self.restores = 0  # how often it has taken over the state of another node
+        self.trims = 0  # how often it has looked at the log to trim it
+        self._trimmed = 0  # the batch through which it has cut the log
         self._end: int | None = None  # of the log, when this node began to catch up
         broker.leader = self
         broker.blobs.is_ours = False
@@ -158,6 +167,14 @@ class Node:
 
     async def run(self) -> None:
         """Follow and lead by turns, until told to stop."""
+        syncing = asyncio.create_task(self._keep_synced(), name="jackalope-sync")
+        try:
+            await self._live()
+        finally:
+            syncing.cancel()
+            await asyncio.gather(syncing, return_exceptions=True)
+
+    async def _live(self) -> None:
         action = Action.FOLLOW
         while action is not Action.EXIT:
             log.debug("next", action=str(action), role=str(self.view.role))
@@ -304,6 +321,7 @@ class Node:
                     continue
                 log.info("restored", member=name, sequence=mark.sequence)
                 self._end = None
+                self.restores += 1
                 return self._do(Restored())
             self._broker.follow_behind()
             await asyncio.sleep(_RESTORE_S)
@@ -371,7 +389,8 @@ class Node:
     async def _lead(self) -> Action:
         self._has_led = True
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
-        begun = [beating, asyncio.create_task(self._begin(), name="jackalope-lead")]
+        trimming = asyncio.create_task(self._keep_trimming(), name="jackalope-trim")
+        begun = [beating, trimming, asyncio.create_task(self._begin(), name="jackalope-lead")]
         try:
             await self._broker.lead()
         except Fenced:
@@ -438,6 +457,49 @@ class Node:
                 except StorageFault as fault:
                     log.warning("the beat is not stored", fault=str(fault))
                     await asyncio.sleep(_DOUBT_S)
+
+    async def _keep_trimming(self) -> None:
+        """Cut off the log what no member needs."""
+        began_us = _now_us()
+        while True:
+            await asyncio.sleep(_TRIM_S)
+            try:
+                await self._trim(began_us)
+            except StorageFault as fault:
+                log.warning("the log is not trimmed", fault=str(fault))
+
+    async def _trim(self, began_us: int) -> None:
+        own = min(self._broker.engine.durable(), self.mirrored())
+        size = (await asyncio.to_thread(self._journal.log.state)).size
+        through = cut_through(own, self._needs(began_us), size, self.keep)
+        # The batch itself stays: entries that are no batches may stand between it and the next.
+        if through - 1 > self._trimmed:
+            await asyncio.to_thread(self._journal.cut, through - 1)
+            self._trimmed = through - 1
+        self.trims += 1
+
+    def _needs(self, began_us: int) -> list[Need]:
+        """Return what the other members have, as far as they have told."""
+        peers, now_us = self._broker.peers, _now_us()
+        needs = []
+        for peer in [] if peers is None else peers.known.values():
+            told = peer.status
+            silent_us = 0 if peer.is_reachable else now_us - max(peer.heard_us, began_us)
+            through = 0 if told is None else min(told.durable, told.mirrored)
+            is_restoring = told is not None and told.role == Role.RESTORING
+            needs.append(Need(through, silent_us, is_restoring))
+        return needs
+
+    async def _keep_synced(self) -> None:
+        """Make history safe from a power failure now and then, so that the log can be trimmed."""
+        while True:
+            await asyncio.sleep(_SYNC_S)
+            if self.view.role is Role.RESTORING:
+                continue  # Its file is replaced.
+            try:
+                await asyncio.to_thread(self._broker.engine.sync_history)
+            except StorageFault as fault:
+                log.warning("history is not synced", fault=str(fault))
 
     async def _beat(self) -> None:
         at_us = self._broker.now_us()

@@ -601,6 +601,17 @@ class ClusterConfig(msgspec.Struct, frozen=True):
             "clients that do not reach the other nodes. `never`: it names the leader or closes."
         ),
     ] = Forward.AUTO
+    keep_log_bytes: Annotated[
+        int,
+        _about(
+            "How large the log may grow for members that are gone. One that comes back later is "
+            "restored from the state of another.",
+            ge=1024 * 1024,
+        ),
+    ] = 1024**3
+    keep_log_us: Annotated[
+        int, _about("How long the log is kept for a member that does not answer.", ge=MINUTE)
+    ] = DAY
 
 
 class PeerConfig(msgspec.Struct, frozen=True):
