@@ -18,7 +18,9 @@ from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
 from jackalope.doors.forwarding import Forwarding
-from jackalope.storage import Blobs, OutOfReach, Storage
+from jackalope.storage import Blobs, OutOfReach, Storage, StorageFault
+from jackalope.storage.blobs.folder import FolderBlobs
+from jackalope.storage.data_folder import BLOBS
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
@@ -78,7 +80,26 @@ class ClusterPlace:
         for problem in storage.problems:
             log.error("mended", problem=problem)
         self._journal = cast("SharedJournal", storage.journal)
+        try:
+            self._found(folder, engine, storage)
+        except BaseException:
+            storage.close()
+            raise
         return storage
+
+    def _found(self, folder: Path, engine: LogEngine, storage: Storage) -> None:
+        """Bring what the log does not have to where all nodes find it, if this node begins it."""
+        cluster, journal = self._config.cluster, cast("SharedJournal", storage.journal)
+        if cluster.founder != cluster.node or engine.end():
+            return
+        if not journal.founds:
+            raise StorageFault(
+                f"{folder}: this node is `cluster.founder`, and has nothing to begin the cluster "
+                "with; run `jackalope cluster init --from` on its machine"
+            )
+        there = FolderBlobs(folder / BLOBS)
+        for name in there.names():
+            storage.blobs.adopt(name, there.read(there.ref(name)))
 
     def _blobs(self, engine: LogEngine, store: Callable[[str], Blobs] | None) -> Blobs:
         if store is not None:
@@ -107,6 +128,7 @@ class ClusterPlace:
         )
         node.on_lead = lambda: self._declare(broker)
         node.find = self._find
+        node.may_found = cluster.founder in ("", cluster.node)
         node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
         self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node

@@ -31,7 +31,7 @@ from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.mirror import open_mirror
-from jackalope.storage.snapshots import install
+from jackalope.storage.snapshots import FOUNDING, install
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
@@ -103,6 +103,11 @@ class Storage:
             return cls._open_memory()
         if path is None:
             raise BrokenInvariant(f"level {level} needs a folder")
+        if (path / SHARDS).exists():
+            raise StorageFault(
+                f"{path}: the folder belongs to a node of a cluster; start it as one "
+                "(`jackalope serve --node`)"
+            )
         with ExitStack() as opened, naming_faults(path):
             make_folder(path)
             lock = FolderLock(path)
@@ -179,6 +184,7 @@ class Storage:
             opened.callback(history.close)
             mirror, problem = open_mirror(home / MIRROR, history.applied())
             journal = SharedJournal(log, mirror, cluster, node)
+            journal.founding = home / FOUNDING
             opened.callback(journal.close)
             opened.callback(blobs.close)
             series = SeriesStore.open(home / SERIES)

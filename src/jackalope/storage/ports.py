@@ -28,6 +28,7 @@ from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Counters, Entity
 from jackalope.core.task import BlobRef, TaskRow
+from jackalope.storage.faults import StorageFault
 
 #: How much time of acknowledged work a power failure may cost at level `interval`.
 INTERVAL_US_DEFAULT = 100 * MILLISECOND
@@ -228,6 +229,11 @@ class Blobs(Protocol):
         except BaseException:
             draft.abort()
             raise
+
+    def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Store a blob of another store under the name that it has there; safe to repeat."""
+        del chunks
+        raise StorageFault(f"blob {name} is of another store, from which this one takes none")
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob in chunks, from an offset and at most a length.

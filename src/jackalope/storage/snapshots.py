@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -25,6 +27,9 @@ from jackalope.storage.sqlite.salvage import integrity_problems
 
 HISTORY = "tasks.db"
 MIRROR = "mirror"
+
+#: In the folder of a node whose state is to begin a new log.
+FOUNDING = "founding"
 
 _RESTORING = "restoring"
 _RESTORED = "restored"
@@ -49,7 +54,7 @@ class Incoming:
         with naming_faults(self._folder):
             shutil.rmtree(self._folder, ignore_errors=True)
             make_folder(self._folder)
-            self._file = (self._folder / HISTORY).open("xb")
+            self._file: IO[bytes] = (self._folder / HISTORY).open("xb")
 
     def add(self, data: bytes) -> None:
         """Write some more.
@@ -59,6 +64,15 @@ class Incoming:
         """
         with naming_faults(self._folder):
             self._file.write(data)
+
+    def fill(self, copy: Callable[[Path], object]) -> None:
+        """Let all of it be written at once, by what makes the copy."""
+        self._file.close()
+        path = self._folder / HISTORY
+        with naming_faults(path):
+            path.unlink()
+            copy(path)
+            self._file = path.open("r+b")
 
     def finish(self) -> None:
         """Make the copy the state of the node; durable when this returns.
@@ -111,6 +125,13 @@ def install(home: Path) -> StateMark | None:
         ready.rmdir()
         sync_folder(home)
     return mark
+
+
+def mark_founding(home: Path) -> None:
+    """Let the node of a folder begin a new log with its state."""
+    with naming_faults(home):
+        _write(home / FOUNDING, b"")
+        sync_folder(home)
 
 
 def begin_mirror(home: Path, mark: StateMark) -> None:

@@ -117,12 +117,14 @@ class Machine:
         self.is_up = False
         self.peer_ports: dict[str, int] = {}  # of all machines, where they have them
         self.door: PeerDoor | None = None
+        self.founder = ""
 
     async def start(self) -> None:
         self.wire = Wire(self._engine())
         storage = Storage.open_node(self._folder, self.wire, "c", self.name, MemoryBlobs())
         self.broker = Broker(storage)
         self.node = Node(self.broker, storage.journal, self._place, QUICK)  # type: ignore[arg-type]
+        self.node.may_found = self.founder in {"", self.name}
         await self.node.start()
         self.is_up = True
         if self.peer_ports:
@@ -219,7 +221,13 @@ class Cluster:
 
 @asynccontextmanager
 async def running(
-    folder: Path, engine: Callable[[], LogEngine], count: int = 3, *, has_peers: bool = False
+    folder: Path,
+    engine: Callable[[], LogEngine],
+    count: int = 3,
+    *,
+    has_peers: bool = False,
+    founder: str = "",
+    starting: str = "abcde",
 ) -> AsyncIterator[Cluster]:
     machines = [Machine(name, n, folder / name, engine) for n, name in enumerate("abcde"[:count])]
     cluster = Cluster(machines)
@@ -227,9 +235,11 @@ async def running(
         ports = {machine.name: free_port() for machine in machines}
         for machine in machines:
             machine.peer_ports = ports
+            machine.founder = founder
     try:
         for machine in machines:
-            await machine.start()
+            if machine.name in starting:
+                await machine.start()
         yield cluster
     finally:
         for machine in machines:

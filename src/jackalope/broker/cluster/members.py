@@ -89,6 +89,8 @@ def cluster_problems(config: Config) -> list[str]:
     except ValueError as error:
         return [f"cluster.members: {error}"]
     problems = [f"cluster.takeover: {each}" for each in timing_of(config).problems()]
+    if cluster.founder and cluster.founder not in members:
+        problems.append(f"cluster.founder: {cluster.founder!r} is not one of {', '.join(members)}")
     if cluster.node not in members:
         problems.append(f"cluster.node: {cluster.node!r} is not one of {', '.join(members)}")
     if cluster.log is ClusterLog.EMBEDDED:

@@ -100,6 +100,7 @@ class Node:
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
         self.keep = Keep()
+        self.may_found = True  # whether it may be the first to write to the log
         self.restores = 0  # how often it has taken over the state of another node
         self.trims = 0  # how often it has looked at the log to trim it
         self._trimmed = 0  # the batch through which it has cut the log
@@ -376,6 +377,8 @@ class Node:
     # Leading.
 
     async def _claim(self) -> Action:
+        if not self.may_found and await self._is_unfounded():
+            return self._do(ClaimTaken())
         now_us = self._broker.now_us()
         try:
             epoch = await self._broker.in_journal(lambda: self._journal.claim_here(now_us))
@@ -385,6 +388,13 @@ class Node:
         self._broker.engine.epoch = epoch
         self._look_at_itself()
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
+
+    async def _is_unfounded(self) -> bool:
+        """Return whether the log is empty, as far as can be seen."""
+        try:
+            return await self._broker.in_journal(self._journal.log.end) == 0
+        except StorageFault:
+            return True
 
     async def _lead(self) -> Action:
         self._has_led = True

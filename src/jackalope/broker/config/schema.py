@@ -601,6 +601,13 @@ class ClusterConfig(msgspec.Struct, frozen=True):
             "clients that do not reach the other nodes. `never`: it names the leader or closes."
         ),
     ] = Forward.AUTO
+    founder: Annotated[
+        str,
+        _about(
+            "The node whose data folder the cluster begins with (`jackalope cluster init --from`); "
+            "empty if it begins with nothing."
+        ),
+    ] = ""
     keep_log_bytes: Annotated[
         int,
         _about(

@@ -44,6 +44,14 @@ def init(
     id: Annotated[  # noqa: A002  # The name of the option.
         str, opt("--id NAME", "The name of the cluster.", default="a random one")
     ] = "",
+    source: Annotated[
+        str,
+        opt(
+            "--from DATA",
+            "The data folder of a broker that is stopped: the cluster goes on with what is in it. "
+            "The first member must be started with it.",
+        ),
+    ] = "",
 ) -> None:
     """Write the configuration of a new cluster: one file, for all of its nodes.
 
@@ -53,6 +61,7 @@ def init(
     Examples:
         jackalope cluster init -m a=10.0.0.1 -m b=10.0.0.2 -m c=10.0.0.3
         jackalope cluster init /etc/jackalope/shop.yaml --id shop -m a=db1 -m b=db2 -m c=db3
+        jackalope cluster init --from jackalope-data -m a=10.0.0.1 -m b=10.0.0.2 -m c=10.0.0.3
     """
     from secrets import token_hex, token_urlsafe
 
@@ -69,7 +78,12 @@ def init(
         raise Failure(f"{path}: {error.strerror}") from None
     with os.fdopen(opened, "w", encoding="utf-8") as out:
         out.write(text)
+        if source:
+            out.write(f'  founder: "{names[0]}"\n')
     starts = [f"jackalope serve --config {path.name} --node {name}" for name in names]
+    if source:
+        _found(path, Path(source))
+        starts[0] += f" --data {source}"
     told = [
         f"wrote {path}; copy it to every machine, and on each of them:",
         "  pip install 'jackalope[cluster,http]'",
@@ -77,6 +91,19 @@ def init(
         "see docs/how-to/run-a-cluster.md for certificates, keys and what to do next",
     ]
     screen.show({"file": str(path), "members": names, "start": starts}, "\n".join(told))
+
+
+def _found(file: Path, folder: Path) -> None:
+    """Let a data folder be what the cluster begins with."""
+    from jackalope.broker.clock import Clock
+    from jackalope.broker.cluster.founding import found_from
+    from jackalope.storage import StorageFault
+
+    try:
+        found_from(folder, Clock().now_us())
+    except StorageFault as fault:
+        file.unlink()
+        raise Failure(str(fault), "nothing was written", Exit.STORAGE) from None
 
 
 def _written(name: str, cluster: str, members: list[str], secret: str) -> tuple[list[str], str]:

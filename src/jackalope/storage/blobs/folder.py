@@ -55,6 +55,12 @@ class FolderBlobs(Blobs):
         end = ref.size if length is None else min(ref.size, offset + length)
         return self._read(path, offset, end, is_whole=offset == 0 and end == size)
 
+    def ref(self, name: str) -> BlobRef:
+        """Return what is needed to read a blob of which only the name is known."""
+        path = self._path(name)
+        with naming_faults(path):
+            return BlobRef(name, path.stat().st_size)
+
     def delete(self, name: str) -> None:
         path = self._path(name)
         with naming_faults(path):

@@ -10,7 +10,7 @@ or what is left of one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Any
 from uuid import uuid4
@@ -53,6 +53,15 @@ class JetStreamBlobs(Blobs):
     def begin(self) -> JetStreamDraft:
         return JetStreamDraft(self, self._node)
 
+    def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Store a blob of another store under the name that it has there, unless it is here."""
+        if self._get(name, _END) is not None:
+            return
+        draft = JetStreamDraft(self, self._node, name)
+        for chunk in chunks:
+            draft.add(chunk)
+        draft.finish()
+
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         end = self._get(ref.blob, _END)
@@ -76,7 +85,7 @@ class JetStreamBlobs(Blobs):
             digest.update(piece)
             offset += len(piece)
             yield piece
-        if is_whole and digest.hexdigest() != ref.digest:
+        if is_whole and ref.digest and digest.hexdigest() != ref.digest:
             raise Corrupt(f"{self.stream}: blob {ref.blob} is damaged")
 
     def delete(self, name: str) -> None:
@@ -132,9 +141,9 @@ class JetStreamBlobs(Blobs):
 class JetStreamDraft(Draft):
     """See `jackalope.storage.ports.Draft`."""
 
-    def __init__(self, blobs: JetStreamBlobs, node: str) -> None:
+    def __init__(self, blobs: JetStreamBlobs, node: str, name: str = "") -> None:
         self.id = uuid4().hex
-        self._name = f"{self.id}-{node}"
+        self._name = name or f"{self.id}-{node}"
         self._blobs = blobs
         self._rest = bytearray()
         self._parts = 0

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 from time import monotonic_ns, sleep
 from typing import NamedTuple
@@ -121,6 +122,7 @@ class SharedJournal:
         self.mirror = mirror
         self.cluster = cluster
         self.node = node
+        self.founding: Path | None = None  # a file that is there until this node has begun the log
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
         self._leads = self.is_fenced = False
@@ -129,6 +131,11 @@ class SharedJournal:
         self._is_placed = False
         self._is_ahead = False  # the mark is ahead of the mirror
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
+
+    @property
+    def founds(self) -> bool:
+        """Whether this node is to begin the log with its state."""
+        return self.founding is not None and self.founding.exists() and bool(self.mark.sequence)
 
     def adopt(self, mirror: Mirror) -> None:
         """Go on with another mirror; `find_place` comes next."""
@@ -183,6 +190,9 @@ class SharedJournal:
         while not heard and (messages := self._read_messages(patience_s)):
             heard = self._hear(messages)  # Nothing new if it is part of an entry, or known.
         if not heard and not self._is_placed and self.mark.sequence:
+            if self.founds and self.log.end() == 0:
+                self._is_placed = True
+                return heard
             raise Astray(
                 f"the log ends before batch {self.mark.sequence}, which this node has applied: it "
                 "has lost what it acknowledged, or it is the log of another cluster"
@@ -297,6 +307,9 @@ class SharedJournal:
         self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
         self._is_placed = self._leads = True
         self.is_fenced = False
+        if self.founding is not None:
+            self.founding.unlink(missing_ok=True)
+            self.founding = None
         return epoch
 
     def append(self, body: bytes) -> int:

@@ -291,6 +291,12 @@ class History:
         with self._db.reading() as connection:
             return unowned(connection, blobs)
 
+    def blobs(self) -> list[str]:
+        """Return every blob that a stored row names."""
+        with self._db.reading() as connection:
+            found = connection.execute("SELECT DISTINCT blob FROM blobs").fetchall()
+        return [blob for (blob,) in found]
+
     def close(self) -> None:
         """Let go of everything; safe to repeat."""
         self._writer.close()
