@@ -12,8 +12,8 @@ import structlog
 
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
-from jackalope.broker.config.exposure import client_context
 from jackalope.broker.cluster.trimming import Keep
+from jackalope.broker.config.exposure import client_context
 from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must

@@ -134,7 +134,7 @@ def test_a_full_disk_leaves_the_state_as_it_is(tmp_path: Path) -> None:
     with Path("/dev/full").open("wb", buffering=0) as full:
         incoming = Incoming(home, StateMark(9, DIGEST))
         incoming._file.close()
-        incoming._file = full  # type: ignore[assignment]
+        incoming._file = full
         with pytest.raises(DiskFull):
             incoming.add(bytes(100_000))
         incoming.abort()

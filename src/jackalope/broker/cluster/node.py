@@ -479,12 +479,14 @@ class Node:
                 log.warning("the log is not trimmed", fault=str(fault))
 
     async def _trim(self, began_us: int) -> None:
+        if self._broker.peers is None:
+            return  # What the other members have is not known.
         own = min(self._broker.engine.durable(), self.mirrored())
-        size = (await asyncio.to_thread(self._journal.log.state)).size
+        size = (await self._broker.off_loop(self._journal.log.state)).size
         through = cut_through(own, self._needs(began_us), size, self.keep)
         # The batch itself stays: entries that are no batches may stand between it and the next.
         if through - 1 > self._trimmed:
-            await asyncio.to_thread(self._journal.cut, through - 1)
+            await self._broker.off_loop(lambda: self._journal.cut(through - 1))
             self._trimmed = through - 1
         self.trims += 1
 
@@ -507,7 +509,7 @@ class Node:
             if self.view.role is Role.RESTORING:
                 continue  # Its file is replaced.
             try:
-                await asyncio.to_thread(self._broker.engine.sync_history)
+                await self._broker.off_loop(self._broker.engine.sync_history)
             except StorageFault as fault:
                 log.warning("history is not synced", fault=str(fault))
 
