@@ -62,6 +62,12 @@ class SimLog(MemoryLog):
         self.stalled_until_us = self.world.now_us + self.world.rng.randrange(4 * SECOND, 9 * SECOND)
         self.world.say(LOG, "elects a leader")
 
+    def lose(self, count: int) -> list[bytes]:
+        """Forget the last messages, although they were acknowledged, and return them."""
+        positions = range(self.end, self.end - count, -1)
+        self.end -= count
+        return [self.messages.pop(position) for position in positions]
+
 
 class SimEngine(MemoryEngine):
     """The log as one node sees it."""

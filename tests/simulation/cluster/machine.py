@@ -105,7 +105,7 @@ class Life:
         self.process = Process(  # type: ignore[abstract]
             cluster.world, machine.name, machine.clock
         )
-        self.links: set[ClusterLink] = set()
+        self.links: dict[ClusterLink, None] = {}
         with self.process.context():
             engine = SlowEngine(cluster.log, self.process, cluster.message_bytes_max)
             self.mirror, _ = open_mirror(machine.folder, machine.history.applied())
@@ -132,17 +132,17 @@ class Life:
 
     def _watch(self) -> None:
         """Let the checker see every turn that is settled, and every batch that is followed."""
-        engine, checker = self.broker.engine, self.machine.cluster.checker
+        engine, cluster = self.broker.engine, self.machine.cluster
         settle, follow, append = engine.settle, engine.follow, self.journal.append
 
         def settled(turn: Turn) -> list[Effect]:
             effects = settle(turn)
-            checker.on_settled(self, turn, effects)
+            cluster.checker.on_settled(self, turn, effects)
             return effects
 
         def followed(sequence: int, body: bytes) -> list[AnyRecord]:
             records = follow(sequence, body)
-            checker.on_applied(self)
+            cluster.checker.on_applied(self)
             return records
 
         def appended(body: bytes) -> int:
@@ -151,7 +151,7 @@ class Life:
                 return append(body)
             except StorageFault as fault:
                 if fault.is_settled:
-                    checker.on_refused(sequence, Batch(epoch, body))
+                    cluster.checker.on_refused(sequence, Batch(epoch, body))
                 raise
 
         self.journal.append = appended  # type: ignore[method-assign]
@@ -270,7 +270,7 @@ class Machine:
         door = Door(life)
         link = door.link = ClusterLink(self, peer, life)
         link.session = life.broker.open_session(door)
-        life.links.add(link)
+        life.links[link] = None
         return link
 
     def receive(self, link: ClusterLink, command: Any) -> None:
@@ -280,7 +280,7 @@ class Machine:
 
     def _take(self, life: Life, link: ClusterLink, command: Any) -> None:
         if isinstance(command, CloseSession):
-            life.links.discard(link)
+            life.links.pop(link, None)
             life.broker.close_session(link.session)
         elif link in life.links:
             life.broker.post(command, THE_BROKER)

@@ -235,18 +235,20 @@ class Cluster:
         self.network.heal()
         for machine in self.machines:
             machine.full_until_us = 0
-            machine.start()
-            if machine.life is not None:
-                machine.life.process.thaws_us = 0
+            self.world.after(0, machine.start)
+        lives = [machine.life for machine in self.machines if machine.life is not None]
+        thawed_us = max([life.process.thaws_us for life in lives], default=0)
+        self.world.run(max(self.world.now_us, thawed_us), stop=lambda: False)
 
     def demand_leader(self) -> None:
-        """Demand that one machine leads, and all others follow it."""
-        roles = {
-            machine.name: machine.life and machine.life.node.status() for machine in self.machines
-        }
-        leading = [name for name, status in roles.items() if status and status.role is Role.LEADING]
+        """Demand that one machine leads, and all others know it."""
+        lives = {machine.name: machine.life for machine in self.machines}
+        views = {name: life.node.view for name, life in lives.items() if life is not None}
+        leading = [name for name, view in views.items() if view.role is Role.LEADING]
         if len(leading) != 1:
-            raise Violation(f"one node leads once faults stop: {roles}")
+            raise Violation(f"one node leads once faults stop: {views}")
+        if unaware := [view for view in views.values() if view.leader != leading[0]]:
+            raise Violation(f"all know that {leading[0]} leads: {unaware}")
 
     def demand_equal(self) -> None:
         """Demand that every node has what the log has."""

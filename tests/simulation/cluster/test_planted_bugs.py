@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
-from jackalope.broker.cluster.leadership import Timing
+from jackalope.broker.cluster.leadership import Role, Timing
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.engine import Engine, Flush, Turn
 from jackalope.broker.service import Broker
@@ -21,14 +23,21 @@ from jackalope.core.state.book import Book
 from jackalope.core.state.changes import Counters
 from jackalope.core.tasks import assign
 from jackalope.storage import DiskFull, StorageFault
-from jackalope.storage.entry import Kind, head_of
+from jackalope.storage.entry import Entry, Kind, head_of
 from jackalope.storage.shared.journal import PUT_TIMEOUT_S, SharedJournal
 from jackalope.storage.shared.log import Put
 from tests.simulation.checker import Violation
+from tests.simulation.client import SimClient
+from tests.simulation.cluster.checker import ClusterChecker
+from tests.simulation.cluster.machine import Machine
+from tests.simulation.cluster.process import ClusterWorld, virtual
 from tests.simulation.cluster.run import Cluster, simulate
 from tests.simulation.log import SimEngine
+from tests.simulation.world import BEGIN_US
 
 _SEEDS = 40
+
+QUARANTINED = Role.QUARANTINED
 
 Patch = pytest.MonkeyPatch
 
@@ -233,6 +242,90 @@ def test_forgotten_without_a_record(monkeypatch: Patch) -> None:
     monkeypatch.setattr(Engine, "write_flush", secretive)
     monkeypatch.setattr(Engine, "forgetting", lambda self: None)
     assert _caught()
+
+
+# An engine that loses what it acknowledged.
+
+
+def test_lost_entries_end_in_quarantine() -> None:
+    """No node goes on from a log that has lost what the node has applied, and each says so."""
+    for seed in range(4):
+        roles = _lose(seed)
+        assert roles == {"n0": QUARANTINED, "n1": QUARANTINED, "n2": QUARANTINED}, seed
+        roles = _lose(seed, lacking="n2")
+        assert roles == {"n0": QUARANTINED, "n1": QUARANTINED, "n2": Role.LEADING}, seed
+
+
+def test_chain_is_ignored(monkeypatch: Patch) -> None:
+    """A node goes on with whatever the log has."""
+    find_place = SharedJournal.find_place
+
+    def trusting(self: SharedJournal, entry: Entry | None, _: int) -> Entry | None:
+        if entry is None or entry.sequence < self._due(entry):
+            return None
+        self.mark = self.mark._replace(digest=entry.before)
+        self.mirror._digest = entry.before
+        return entry
+
+    def placed(self: SharedJournal) -> None:
+        find_place(self)
+        self._is_placed = True
+
+    monkeypatch.setattr(SharedJournal, "_check", trusting)
+    monkeypatch.setattr(SharedJournal, "find_place", placed)
+    with pytest.raises((Violation, BrokenInvariant)):
+        _lose(0, lacking="n2")
+
+
+def _lose(seed: int, lacking: str = "") -> dict[str, Role]:
+    """Run a calm world whose log loses its end; return what the nodes are after a restart.
+
+    A node that is cut off before that lacks what is lost, and cannot know it.
+    """
+    world = ClusterWorld(seed)
+    with TemporaryDirectory(prefix="jackalope-sim-") as folder, virtual(world):
+        cluster = Cluster(world, 3, Path(folder), Timing())
+        machines = {machine.name: machine for machine in cluster.machines}
+        node: Any = cluster
+        cluster.calm()
+        SimClient(world, node, "client", 200)
+        try:
+            world.run(BEGIN_US + 5 * SECOND, stop=lambda: False)
+            if lacking:
+                cluster.network.isolate(lacking)
+            begin, others = cluster.checker.sequence, set(machines) - {lacking}
+
+            def is_applied() -> bool:
+                lives = [machines[name].life for name in others]
+                applied = {life.broker.engine.sequence for life in lives if life is not None}
+                return applied == {cluster.checker.sequence} and min(applied) > begin + 9
+
+            world.run(BEGIN_US + 40 * SECOND, stop=is_applied)
+            assert is_applied()
+            _lose_end(cluster, machines[lacking] if lacking else None)
+            for name in sorted(others):
+                machines[name].crash("with the others")
+            cluster.network.heal()
+            world.run(world.now_us + 20 * SECOND, stop=lambda: False)
+            return {name: each.life.node.view.role for name, each in machines.items() if each.life}
+        finally:
+            for machine in machines.values():
+                machine.bury()
+
+
+def _lose_end(cluster: Cluster, lacking: Machine | None) -> None:
+    """Lose all that a node lacks, or one batch, and begin the shadow again with what is left."""
+    log, count = cluster.log, 1
+    while head_of(log.messages[log.end - count + 1]).kind != Kind.BATCH:
+        count += 1
+    if lacking is not None and lacking.life is not None:
+        count = log.end - lacking.life.journal.mark.position
+    log.lose(count)
+    if lacking is not None:
+        cluster.checker = ClusterChecker(cluster.world)
+        log.on_stored = cluster.checker.on_stored
+        for position, message in log.messages.items():
+            cluster.checker.on_stored(position, message)
 
 
 def _caught(first: int = 0, **options: Any) -> str:

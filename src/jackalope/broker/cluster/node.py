@@ -48,7 +48,15 @@ from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
 from jackalope.storage.entry import Kind
-from jackalope.storage.shared.journal import Astray, Behind, Claim, HandOver, Heard, SharedJournal
+from jackalope.storage.shared.journal import (
+    Astray,
+    Beat,
+    Behind,
+    Claim,
+    HandOver,
+    Heard,
+    SharedJournal,
+)
 from jackalope.storage.snapshots import StateMark
 
 log = structlog.get_logger(component="cluster")
@@ -308,6 +316,9 @@ class Node:
             return HeardClaim(entry.epoch, claim.writer)
         if entry.kind == Kind.HAND_OVER:
             return HeardHandOver(entry.epoch, msgspec.msgpack.decode(entry.body, type=HandOver).to)
+        if entry.kind == Kind.BEAT:
+            writer = msgspec.msgpack.decode(entry.body, type=Beat).writer
+            return HeardClaim(entry.epoch, writer) if writer else HeardEntry(entry.epoch)
         return HeardEntry(entry.epoch)
 
     async def _restore(self) -> Action:

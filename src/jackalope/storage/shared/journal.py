@@ -86,6 +86,7 @@ class Beat(msgspec.Struct, array_like=True, frozen=True):
     """The body of a beat."""
 
     at_us: int
+    writer: str = ""  # the node that leads, for one that restarted since the claim
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
@@ -321,7 +322,10 @@ class SharedJournal:
     def beat(self, at_us: int) -> None:
         """Tell the other nodes that this one leads."""
         self._add(
-            Kind.BEAT, self.mark.sequence, msgspec.msgpack.encode(Beat(at_us)), self.mark.epoch
+            Kind.BEAT,
+            self.mark.sequence,
+            msgspec.msgpack.encode(Beat(at_us, self.node)),
+            self.mark.epoch,
         )
 
     def hand_over(self, to: str) -> None:
