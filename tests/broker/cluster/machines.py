@@ -216,7 +216,9 @@ class Cluster:
     def _is_settled(self) -> bool:
         up = [each for each in self.machines if each.is_up]
         applied = {each.broker.engine.sequence for each in up}
-        return sum(each.leads for each in up) == 1 and len(applied) == 1
+        # What is being decided is in memory, and not in the log yet.
+        is_busy = any(each.broker.engine.is_turning or each.broker.inbox_items() for each in up)
+        return sum(each.leads for each in up) == 1 and len(applied) == 1 and not is_busy
 
 
 @asynccontextmanager
