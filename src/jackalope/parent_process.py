@@ -1,4 +1,4 @@
-"""A process that must not outlive the one that started it."""
+"""The parent process: a child that must not outlive it has the kernel see to that."""
 
 from __future__ import annotations
 

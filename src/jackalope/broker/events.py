@@ -1,7 +1,7 @@
 """Events: send durable records to subscribers as they happen.
 
-Owns the subscriptions. A listener is called between two turns and must not block; one that cannot
-keep up is its door's business.
+Owns the subscriptions. A listener is called between two turns and must not block; what
+happens to one that cannot keep up is decided by its door.
 """
 
 from __future__ import annotations

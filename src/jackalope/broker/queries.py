@@ -1,4 +1,4 @@
-"""Queries: what the broker shows of itself.
+"""Queries: the questions that doors ask, and the permission that each needs.
 
 Converts state to views, and changes nothing. Whatever is in memory is read between two turns;
 lists of tasks are merged from memory and history, so that a list is never stale.

@@ -1,6 +1,6 @@
 """The process of a broker: opens the storage, declares what is configured, opens the doors.
 
-Owns start, stop and exit codes. Everything else is the broker's.
+Owns start, stop and exit codes. Decides nothing about tasks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Administration: what can be asked of a broker, and done with it, beyond submitting tasks.
+"""Administration: query a broker, change its queues, pools and keys, and act on tasks.
 
-Owns the words of QUERY, MANAGE and ACT on the user's side. A part of `Jackalope`.
+Owns the client's side of QUERY, MANAGE and ACT. A part of `Jackalope`.
 """
 
 from __future__ import annotations

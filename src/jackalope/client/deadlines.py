@@ -1,4 +1,6 @@
-"""Deadlines: a time for something to be done in.
+"""Deadlines: time limits of waits.
+
+Knows nothing of what is waited for.
 
 `Within` is for one thing at a time. `Deadlines` is for very many futures at once, where a timer for
 each would cost more than all the rest of a submit.

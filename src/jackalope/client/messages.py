@@ -1,4 +1,4 @@
-"""Messaging: calls and broadcasts next to tasks, on the client's side. A part of `Jackalope`.
+"""Messages: calls and broadcasts next to tasks, on the client's side. A part of `Jackalope`.
 
 Owns the values in messages, the functions that answer calls, and the streams of broadcasts and
 events. None of it is stored by the broker: a call is answered, refused at once, or fails; a

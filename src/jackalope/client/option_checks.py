@@ -1,4 +1,4 @@
-"""Checks: what a user may pass, by the kind of value.
+"""Option checks: which values a user may pass, by kind.
 
 Owns the rules for single values. Each function returns the value as the wire takes it, of exactly
 the built-in type that the protocol names, or raises `ConfigError` with what it must be. So nothing

@@ -1,4 +1,4 @@
-"""Calling: requests to the workers of a pool, and their answers. A part of `Jackalope`.
+"""Pool calls: requests to the workers of a pool, and their answers. A part of `Jackalope`.
 
 Owns what a call is: a task of the pool's queue whose caller waits. It is durable like any task, so
 the caller always receives its outcome: the answer, the application's error, or why no worker

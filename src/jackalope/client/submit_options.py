@@ -1,4 +1,4 @@
-"""Choices: how a task is to be submitted, in the words of a user, and in those of the wire.
+"""Submit options: how a task is to be submitted, as users write it and as the wire carries it.
 
 Owns the options that `@app.task`, `Task.options` and `Jackalope.submit` take, and their translation
 into the fields of a task. Durations are seconds or `timedelta`, moments are `datetime`s that know

@@ -1,4 +1,4 @@
-"""Access: what an API key is, and what it permits.
+"""API keys: what a key is, and what it permits.
 
 Owns the shapes. A key is named by its id. A client proves that it has the token by sending it; here
 and in everything that is stored is only the token's hash, from which the token cannot be recovered.

@@ -1,4 +1,4 @@
-"""Namespaces: what comes into being by being named, and what goes with its last use.
+"""Namespaces: queues that are created by being named, and what is deleted with its last use.
 
 Owns the room that there is for namespaces and queues. What is merely used, and not declared, leaves
 room for what is. An exchange may go with its last binding.

@@ -1,4 +1,4 @@
-"""Policies: where designs of task queues disagree, a queue's policy decides.
+"""Policies: the settings of a queue, for everything in which task queues differ.
 
 This module owns the fields, their defaults and bounds, and the presets. It does not know how a
 field takes effect; the module that acts on one says so.

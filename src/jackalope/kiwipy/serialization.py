@@ -1,9 +1,8 @@
-"""Coding: bodies of tasks and messages, by the encoder and decoder that kiwipy's users bring.
+"""Serialization: bodies of tasks and messages, by the encoder and decoder of kiwipy's users.
 
-What goes around a body is ours, and costs the users' encoder nothing. Where no encoder
-is given, or its user agrees, plain values are MessagePack, which takes a small part of the time;
-all else is the encoder's, YAML as kiwipy has it. The first byte distinguishes them, and every
-communicator reads both.
+Owns what surrounds a body. Where no encoder is given, or its user agrees, plain values are
+MessagePack, which takes a small part of the time; all else is the encoder's, YAML as in kiwipy.
+The first byte distinguishes them, and every communicator reads both.
 """
 
 from __future__ import annotations

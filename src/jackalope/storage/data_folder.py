@@ -1,4 +1,4 @@
-"""The data folder: its databases, `blobs/`, and the lock that keeps others out.
+"""The data folder: its databases, `blobs/`, and the lock that keeps other brokers out.
 
 Owns what concerns the files together: that one broker has them, and that they belong together.
 """

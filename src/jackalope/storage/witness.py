@@ -1,4 +1,4 @@
-"""The witness: how far the journal had come, written down outside of it.
+"""The witness: the last acknowledged sequence of the journal, kept outside of it.
 
 Owns the file `witness`. A journal that lost its end cannot show it: it merely ends earlier. So the
 sequence of every acknowledged batch is noted here as well, without a sync: a killed broker loses

@@ -1,4 +1,4 @@
-"""Values: Python objects to bytes and back.
+"""Serialization: Python objects to bytes and back.
 
 Three contents: `msgpack` (the default), `json`, and `bytes` for data that only
 the function reads. All that msgspec knows can be sent: the built-in types, dates, UUIDs, decimals,

@@ -1,4 +1,4 @@
-"""Traces: one trace from the submitter of a task to the code that runs it.
+"""Tracing: one trace from the submitter of a task to the code that runs it.
 
 Owns the spans of client and worker, by way of OpenTelemetry. The context travels in the headers of
 the task. Where the spans go is decided by the program that sets OpenTelemetry up; if it does not,

@@ -1,4 +1,4 @@
-"""The membership: a worker's standing with the broker, over as many connections as it takes.
+"""The session of a worker with the broker, over as many connections as it takes.
 
 Owns the connection and its renewal, and the pulse. Knows nothing of how tasks are run: that is the
 matter of the workload's executors.

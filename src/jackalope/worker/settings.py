@@ -1,4 +1,7 @@
-"""The settings of a worker, made once where the process begins."""
+"""The settings of a worker, made once at the start of its process.
+
+Owns their fields, defaults and checks. Knows neither the command line nor how they take effect.
+"""
 
 from __future__ import annotations
 

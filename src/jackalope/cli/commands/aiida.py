@@ -1,4 +1,4 @@
-"""Commands for users of AiiDA: give a profile this broker, take it away, look at it."""
+"""Commands for users of AiiDA: give a profile this broker, give it back, show its state."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The session: one client's standing with the broker, over as many connections as it takes.
+"""The session of a client with the broker, over as many connections as it takes.
 
 Owns when to be connected and what survives a lost connection. It connects when something is
 asked for and stays connected; when the connection is lost, it reconnects by itself, with backoff,

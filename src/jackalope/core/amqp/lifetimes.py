@@ -1,4 +1,4 @@
-"""Lifetimes: queues that go with their owner, or after a time without use.
+"""Lifetimes: queues that are deleted with their owner, or after a time without use.
 
 Owns who takes tasks of a queue, and until when an unused one stays.
 """

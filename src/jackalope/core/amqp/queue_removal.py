@@ -1,4 +1,4 @@
-"""Removal: deleting queues with what is in them, and emptying them.
+"""Queue removal: delete queues with what is in them, and empty them.
 
 Owns what is removed with a queue: its tasks, its bindings, its consumers. A task that others wait
 for is ended, and they are notified; all others are dropped.

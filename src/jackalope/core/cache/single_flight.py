@@ -1,4 +1,4 @@
-"""Requests: one run for all clients that request the same, and its answer for later requests.
+"""Single flight: one run for all clients that request the same, its answer kept for later ones.
 
 Owns single flight and the life of answers. A request is a submit of a task that has an identity.
 If another task of that identity is under way, or its answer is kept, the submit creates no task:

@@ -1,4 +1,4 @@
-"""The cache: which answers are kept, of which queue, and which of them goes first.
+"""Kept answers: which ones there are, of which queue, and which of them is evicted first.
 
 Owns the index of requests: for each identity the task that is under way, and the task whose answer
 is kept. Knows nothing of commands, and does not hold the answers themselves.

@@ -1,4 +1,4 @@
-"""Workers: who is there to run tasks, and how much each can take.
+"""The roster: which workers are connected, and how much each can take.
 
 Owns the volatile side of the broker: sessions, slots, claims, and finding the least loaded worker.
 None of it is durable; workers come back by joining again. Knows nothing of records.

@@ -1,7 +1,7 @@
 """Watches: the sessions to notify when a task ends, and of its progress until then.
 
-Owns the waiting sessions. Volatile: a session that comes back watches again, and is notified at
-once of what has ended meanwhile.
+Owns the command and the notices; `state.watches` has the waiting sessions. Volatile: a session that
+comes back watches again, and is notified at once of what has ended meanwhile.
 """
 
 from __future__ import annotations

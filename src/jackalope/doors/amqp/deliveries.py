@@ -1,4 +1,4 @@
-"""Receivers: where the broker's tasks become deliveries of a channel.
+"""Deliveries: the broker's tasks as messages to the consumers of a channel.
 
 Owns the session of a consumer, or of a client that gets tasks one by one; large bodies are loaded
 on the way, in order. `Delivery` stores what identifies a delivery on the channel.

@@ -1,4 +1,4 @@
-"""What a channel publishes: messages as they arrive, confirmations, returns and transactions.
+"""Publishing on a channel: messages as they arrive, confirmations, returns and transactions.
 
 Owns the message that is just arriving, the count of confirmations, and what a transaction holds
 back.

@@ -1,4 +1,4 @@
-"""Access over HTTP: authentication, permissions of routes, rate limits, and who has signed in.
+"""Access over HTTP: authentication, permissions of routes, rate limits, and sign-in by cookie.
 
 Owns the gate that every request passes first, and the guard that checks each route. The gate
 authenticates the client and counts its requests; the guard compares its permissions with the one

@@ -1,6 +1,6 @@
-"""Messaging: one connection's end of the message_hub.
+"""Messages: one connection's end of the message hub.
 
-Owns the translation between frames and the message_hub, and which permission each frame needs.
+Owns the translation between frames and the hub, and which permission each frame needs.
 Sending a message makes others do something, as submitting a task does; taking calls is work; and
 receiving broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
 does not cover them.

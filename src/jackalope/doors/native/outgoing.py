@@ -1,4 +1,4 @@
-"""What goes out to one peer: effects as frames, in their order, none larger than agreed.
+"""Outgoing frames of one peer: effects in their order, no frame larger than agreed.
 
 Owns the way from effects to frames. A body that is a blob must be loaded first; later effects wait
 for it, so that a signal never overtakes the assignment it is about.

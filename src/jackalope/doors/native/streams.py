@@ -1,4 +1,4 @@
-"""Bodies that fit into no frame: sent and fetched in parts.
+"""Streams: bodies that fit into no frame, sent and fetched in parts.
 
 Owns the uploads of one connection, from the first part until a request names what was uploaded, and
 the reading of parts. An upload that no request names ends with its connection, and its blob is

@@ -1,4 +1,4 @@
-"""The folder of one process that was launched: what outlives the broker that launched it.
+"""The state of a launched process, in files that outlive the broker that launched it.
 
 Owns the files and their meaning, no process. Each file has one writer:
 

@@ -1,4 +1,7 @@
-"""Running one coroutine in a thread that has nothing else to do, with signals that reach it."""
+"""Run one coroutine in a thread that has nothing else to do, with signals that reach it.
+
+Shared by threads and child processes, so it loads as little as they need.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub of a fan-out: where its helpers connect.
+"""The owner's end of a fan-out: the hub, to which its helpers connect.
 
 Owns a thread with an event loop: the listener for helpers, the connection to the broker that asks
 for them, and the timer that notices silence. Everything else happens at its callers' pace; what

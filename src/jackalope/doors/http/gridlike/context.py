@@ -1,6 +1,6 @@
-"""The grid: what all of GridLike's paths share.
+"""The context that all of GridLike's routes share.
 
-Owns the settings, which queue a job type is, and the roll of workers. Every queue of the namespace
+Owns the settings, which queue a job type is, and the list of workers. Every queue of the namespace
 is a job type; the queue of jobs without a type comes into being when it is first needed.
 """
 

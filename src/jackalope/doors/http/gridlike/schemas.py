@@ -1,4 +1,4 @@
-"""GridLike's words: its jobs, batches and messages as its clients and workers know them.
+"""GridLike's shapes: its jobs, batches and messages as its clients and workers know them.
 
 Owns the translation and nothing else. A job is a task, its type a queue, its key an alias. Where
 GridLike has a field it has GridLike's name, type and way of writing; what we add stands beside it.

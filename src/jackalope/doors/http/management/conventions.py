@@ -1,6 +1,6 @@
-"""Words of RabbitMQ's management API: virtual hosts, nodes, keys of bindings, refusals.
+"""Conventions of RabbitMQ's management API: virtual hosts, nodes, keys of bindings, refusals.
 
-Owns how what is ours is called there. RabbitMQ's `/` is the namespace `default`; every other
+Owns the mapping of our names to those of RabbitMQ. Its `/` is the namespace `default`; every other
 virtual host is the namespace of its name.
 """
 

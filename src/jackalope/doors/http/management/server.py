@@ -1,4 +1,4 @@
-"""The door of the management API: its application, its gate and its life.
+"""The door of the management API: its application, its authentication, its start and stop.
 
 Owns authentication: the password of Basic authentication is the token of an API key, as over AMQP,
 and a broker without keys accepts every client. Owns the one place that writes errors, too.

@@ -1,4 +1,4 @@
-"""Shapes of REST: the words of the task API, how views are shown, and tasks.
+"""Shapes of the REST API: states and actions by their public names, tasks, and views.
 
 Owns the fields of tasks, what is submitted and what is shown, and the rules by which what is shown
 follows from the views of the broker.

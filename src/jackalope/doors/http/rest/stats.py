@@ -1,4 +1,4 @@
-"""The broker in numbers, over REST."""
+"""Statistics over REST: the broker in numbers, now and over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links over REST: bodies that pass between clients and the store, and not through the broker."""
+"""Upload links over REST: bodies go between clients and the store, and not through the broker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Working over REST: claim, beat, report. With this, `curl` can be a worker.
+"""The worker API over REST: claim, beat, report. With this, `curl` can be a worker.
 
-Owns the shapes and the routes; `workers` has the sessions.
+Owns the shapes and the routes; `doors.http.session` has the sessions.
 """
 
 from __future__ import annotations
