@@ -1,7 +1,8 @@
 """How hard the tests by chance look for trouble.
 
 `steady`, the default, runs the same examples every time, so that a red build is red for everybody.
-`thorough` draws new ones, and many more: for a night, or before a release.
+`thorough` draws new ones, and many more: for a night, or before a release. `brief` runs a tenth of
+the steady ones: for `make coverage`, where the tracer makes every example slow.
 
     JACKALOPE_TESTS=thorough .venv/bin/pytest tests/core tests/properties
 """
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 #: How many times as many examples a profile draws.
-EFFORT = {"steady": 1, "thorough": 50}
+EFFORT = {"brief": 0.1, "steady": 1, "thorough": 50}
 
 PROFILE = os.environ.get("JACKALOPE_TESTS", "steady")
 
@@ -21,9 +22,10 @@ PATIENCE = pytest.mark.timeout(3_600)
 
 
 def load() -> None:
-    settings.register_profile(
-        "steady", derandomize=True, database=None, deadline=None, report_multiple_bugs=False
-    )
+    for name in ("brief", "steady"):
+        settings.register_profile(
+            name, derandomize=True, database=None, deadline=None, report_multiple_bugs=False
+        )
     settings.register_profile(
         "thorough", deadline=None, print_blob=True, report_multiple_bugs=False
     )
@@ -32,4 +34,4 @@ def load() -> None:
 
 def examples(steady: int) -> int:
     """Return how many examples a test draws that takes this many in the steady profile."""
-    return steady * EFFORT[PROFILE]
+    return max(1, round(steady * EFFORT[PROFILE]))
