@@ -1,7 +1,8 @@
 """The runtime: a worker from its start to its exit code.
 
-Owns the executors and the drain, and puts the parts together. Its loop runs nothing but this; user
-code lives on another loop, in threads and in processes.
+Owns the executors, the drain and the one helper session in which this worker computes items of
+another's task, and puts the parts together. Its loop runs nothing but this; user code runs on
+another loop, in threads and in processes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Pool answers: replies that an AMQP consumer publishes to a caller connected by another door.
 
+And direct replies, at the end: those that go to the channel that waits for them, and into no queue.
+
 Owns the address that such a task of a pool is given, and the answer from when it is published until
 the delivery is acknowledged: only then it is the result of the task. If the consumer is lost before
 that, or returns the task, the answer is discarded, and the next consumer of the task answers. Parts

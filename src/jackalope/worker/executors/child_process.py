@@ -1,6 +1,7 @@
 """One process that runs tasks: as the operating system sees it, and the channel to it.
 
-Owns its signals, what it writes, how and why it ended, and the messages of the channel. What it
+Owns its signals, what it writes, how and why it ended, the messages of the channel, and how memory
+and processor time are measured, from the inside, in children and in the worker alike. What it
 writes goes on to the worker's own output, and the end of it is kept for the day it dies; a thread
 does that, so that an output which is not read blocks no connection. It is reaped here rather than
 by asyncio, which does not return what the process has used, and only after its group was killed

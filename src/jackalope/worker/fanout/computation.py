@@ -1,7 +1,8 @@
 """The computation: one function, with its fixed arguments, on batches of items.
 
-Owns the way from an encoded list of items to an encoded list of results, and the run that says what
-is to be done with them. Knows neither where the items come from nor where the results go.
+Owns the way from an encoded list of items to an encoded list of results; the run, which is one
+`map` of a fan-out with its function and its ledger; and the likeness, by which owner and helper
+check that they have the same code. Knows neither where items come from nor where results go.
 """
 
 from __future__ import annotations
@@ -161,11 +162,11 @@ class Stopwatch:
         return int((time.perf_counter() - self._began) * 1e6)
 
 
-# A run: one map of a fan-out, and its function, fixed arguments and results on both sides.
+# Runs.
 
 
 class Run:
-    """What is to be done with items."""
+    """One `map` of a fan-out: the function, its fixed arguments and the ledger of its items."""
 
     def __init__(self, number: int, task: Any, fixed: dict[str, Any], ledger: Ledger) -> None:
         definition = getattr(task, "definition", None)
