@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jackalope.core.ids import ID_BYTES, NO_TASK, TaskId, is_time_ordered, successor_id
+from jackalope.core.ids import ID_BYTES, NO_TASK, TaskId, as_task_id, is_time_ordered, successor_id
 from tests.core.driving import task_id
 
 ids = st.binary(min_size=ID_BYTES, max_size=ID_BYTES).map(TaskId)
@@ -70,3 +70,13 @@ def test_random_ids_are_not_time_ordered() -> None:
 
 def test_no_task_is_false() -> None:
     assert not NO_TASK
+
+
+@given(ids)
+def test_an_id_is_read_with_hyphens_and_without(task: TaskId) -> None:
+    assert as_task_id(str(UUID(bytes=bytes(task)))) == task == as_task_id(task.hex().upper())
+
+
+@pytest.mark.parametrize("text", ["", "12", "x" * 32, "0" * 31, "0" * 33, "0x" + "0" * 30])
+def test_what_is_no_id_is_not_read(text: str) -> None:
+    assert as_task_id(text) is None
