@@ -84,7 +84,7 @@ def handle(core: Core, at_us: int, command: Command) -> tuple[list[object], list
 def test_deadlines_are_as_many_as_the_architecture_says() -> None:
     page = Path(__file__).parents[2] / "docs/explanation/architecture.md"
     assert len(ROOMS.deadlines) == 11
-    assert "There are eleven kinds: " in page.read_text()
+    assert "There are eleven kinds, " in page.read_text()
 
 
 def driver_with_bells() -> Driver:
