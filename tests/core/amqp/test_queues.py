@@ -113,7 +113,7 @@ def test_what_goes_with_a_queue() -> None:
     driver.send(Bind(binding=Binding("to-q", "q", key="k")))
     publish(driver, 1, key="k", to="to-q")
     driver.submit(2)
-    driver.send(WatchTasks(1, tasks=[task_id(2)], session=3))
+    driver.send(WatchTasks(1, tasks=(task_id(2),), session=3))
     driver.send(RemoveQueue(queue="q"))
     assert ends_told(driver, 3) == [(task_id(2), State.KILLED)]
     assert not driver.core.book.tasks
@@ -128,7 +128,7 @@ def test_the_consumers_of_a_deleted_queue_are_told_and_keep_nothing() -> None:
     consume(driver, 4)
     driver.submit(1)
     assert held_in(driver) == 1
-    driver.send(WatchTasks(1, tasks=[task_id(1)], session=3))
+    driver.send(WatchTasks(1, tasks=(task_id(1),), session=3))
     driver.send(RemoveQueue(queue="q"))
     assert driver.messages(4) == [ConsumerCancelled()]
     assert ends_told(driver, 3) == [(task_id(1), State.KILLED)]
