@@ -31,6 +31,7 @@ class Process:
         self.name = name
         self.folder = folder
         self.config = config
+        self.environment: dict[str, str] = {}  # beside that of the tests, from the next start on
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir()
         (folder / "jackalope.yaml").write_text(yaml.safe_dump(config))
@@ -40,6 +41,7 @@ class Process:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "jackalope", "serve", "--config", "jackalope.yaml"],
                 cwd=self.folder,
+                env=os.environ | self.environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -87,6 +89,11 @@ class Process:
     def get(self, path: str) -> tuple[int, dict[str, Any]]:
         """Ask the HTTP door, and return status and body; 0 if nothing answers."""
         return self._ask(urllib.request.Request(f"http://{self.address('http')}{path}"))
+
+    def text(self, path: str) -> str:
+        """Return what the HTTP door answers, whatever it is."""
+        with urllib.request.urlopen(f"http://{self.address('http')}{path}", timeout=10) as answer:
+            return str(answer.read(), "utf-8")
 
     def post(self, path: str, body: object) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(

@@ -14,6 +14,7 @@ from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.trimming import Keep
 from jackalope.broker.config.exposure import client_context
+from jackalope.broker.cluster.skew import ClockRule
 from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
@@ -130,6 +131,11 @@ class ClusterPlace:
         node.find = self._find
         node.may_found = cluster.founder in ("", cluster.node)
         node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
+        if cluster.secret:
+            rule = ClockRule(
+                lambda: None if broker.peers is None else broker.peers.skew(), cluster.skew_max_us
+            )
+            node.refusals.append(rule.refusal)
         self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node
 

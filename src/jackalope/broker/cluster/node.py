@@ -290,7 +290,7 @@ class Node:
         """Note whether this node may lead."""
         why = self._refusal()
         if bool(why) == self.view.is_eligible:
-            log.warning("this node may not lead" if why else "this node may lead again", why=why)
+            log.info("this node may not lead" if why else "this node may lead again", why=why)
             self._do(Eligibility(not why, why))
 
     def _listen(self) -> list[Heard]:

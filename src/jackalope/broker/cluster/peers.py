@@ -17,6 +17,7 @@ import structlog
 
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.peer_link import Credentials, PeerGone, PeerLink, connect
+from jackalope.broker.cluster.skew import Skew, skew_of
 from jackalope.wire.peer import AskStatus, NodeStatus
 
 log = structlog.get_logger(component="peers")
@@ -26,6 +27,8 @@ ASK_EVERY_S = 1.0
 
 #: Of so many answers the one that came soonest tells how far the clocks are apart.
 _SAMPLES = 8
+
+_NOT_ASKED = "not asked yet"
 
 
 @dataclass
@@ -37,7 +40,7 @@ class Peer:
     port: int
     status: NodeStatus | None = None  # what it told last
     heard_us: int = 0  # when, by the steady clock of this node; 0 if never
-    trouble: str = "not asked yet"  # why it cannot be asked; empty if it can
+    trouble: str = _NOT_ASKED  # why it cannot be asked; empty if it can
     _clocks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
     @property
@@ -51,13 +54,19 @@ class Peer:
 
     @property
     def offset_us(self) -> int:
-        """How far its clock is ahead of this node's; wrong by at most half a round trip."""
-        return min(self._clocks, default=(0, 0))[1]
+        """How far its clock is ahead of this node's; wrong by at most half a round trip.
+
+        Its clock is remembered against the steady one, so that this stays right when this node's
+        is set, even if the member is gone.
+        """
+        if not self._clocks:
+            return 0
+        return min(self._clocks)[1] - (wall_us() - _steady_us())
 
     def hear(self, status: NodeStatus, sent_us: int, round_trip_us: int) -> None:
-        """Note an answer to what was asked at a time of this node's clock."""
+        """Note an answer to what was asked at a time of the steady clock."""
         self.status, self.trouble = status, ""
-        self.heard_us = monotonic_ns() // 1_000
+        self.heard_us = _steady_us()
         self._clocks.append((round_trip_us, status.at_us - sent_us - round_trip_us // 2))
 
 
@@ -85,6 +94,12 @@ class Peers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def skew(self) -> Skew | None:
+        """Return how far the clocks are apart; None until every member was asked once."""
+        if any(peer.trouble == _NOT_ASKED for peer in self.known.values()):
+            return None
+        return skew_of([each.offset_us for each in self.known.values() if each.heard_us])
 
     async def connect(self, name: str) -> PeerLink:
         """Open a connection of one's own to a member.
@@ -118,8 +133,12 @@ class Peers:
 
     @staticmethod
     async def _ask(peer: Peer, link: PeerLink) -> None:
-        sent_us, sent_ns = wall_us(), monotonic_ns()
+        sent_us = _steady_us()
         status = await link.ask(AskStatus(), NodeStatus)
         if not peer.is_reachable:
             log.info("a member answers", member=peer.name, role=status.role)
-        peer.hear(status, sent_us, (monotonic_ns() - sent_ns) // 1_000)
+        peer.hear(status, sent_us, _steady_us() - sent_us)
+
+
+def _steady_us() -> int:
+    return monotonic_ns() // 1_000

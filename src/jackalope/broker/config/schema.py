@@ -619,6 +619,13 @@ class ClusterConfig(msgspec.Struct, frozen=True):
     keep_log_us: Annotated[
         int, _about("How long the log is kept for a member that does not answer.", ge=MINUTE)
     ] = DAY
+    skew_max_us: Annotated[
+        int,
+        _about(
+            "How far a node's clock may be from the median of the members before it may not lead.",
+            ge=SECOND,
+        ),
+    ] = 10 * SECOND
 
 
 class PeerConfig(msgspec.Struct, frozen=True):

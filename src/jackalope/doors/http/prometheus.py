@@ -159,6 +159,7 @@ class Numbers(msgspec.Struct):
     traffic: Traffic
     pools: dict[QueueName, PoolCensus] = {}
     types: dict[str, Reading] = {}
+    skew_us: int = 0
 
 
 @routes.get("/metrics", "read_tasks")
@@ -188,6 +189,7 @@ def look(door: HttpDoor) -> Numbers:
         deepcopy(door.traffic),
         count_pools(broker),
         broker.meter.types(),
+        skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
 
 
@@ -327,6 +329,8 @@ def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:
     yield _histogram(name, about, traffic.times, "path", bounds=_MACHINE_BOUNDS)
     yield _gauge("jackalope_http_requests_in_flight", "Requests now.", traffic.in_flight)
     yield _gauge("jackalope_http_websockets", "Open WebSockets.", traffic.sockets)
+    about = "The greatest difference to the clock of another member; 0 for a broker that is alone."
+    yield _gauge("jackalope_clock_skew_seconds", about, numbers.skew_us / SECOND)
 
 
 # Families. A value is a number, a histogram, or a mapping of such by the next label or labels.
