@@ -48,6 +48,8 @@ MEANINGS = {
     Exit.USAGE: "Invalid usage or configuration. Nothing was done.",
     Exit.STORAGE: "`serve`: the storage fails or is damaged; the message says what to do.",
     Exit.BUSY: "`serve`: another broker uses the data folder, or the port is in use.",
+    Exit.DEGRADED: "`cluster status`: the cluster works, and something is to be done.",
+    Exit.NO_LEADER: "`cluster status`: no node leads.",
     Exit.INTERRUPTED: "Interrupted with Ctrl-C.",
 }
 

@@ -21,6 +21,7 @@ from jackalope.wire.peer import AskStatus, NodeStatus
 from tests.ports import free_port
 
 TIMEOUT_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
 SECRET = "of the tests"  # noqa: S105
 
 
@@ -32,6 +33,7 @@ class Process:
         self.folder = folder
         self.config = config
         self.environment: dict[str, str] = {}  # beside that of the tests, from the next start on
+        self.module = "jackalope"  # what is run, from the next start on
         self.process: subprocess.Popen[bytes] | None = None
         folder.mkdir()
         (folder / "jackalope.yaml").write_text(yaml.safe_dump(config))
@@ -39,9 +41,9 @@ class Process:
     def start(self) -> None:
         with (self.folder / "broker.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jackalope", "serve", "--config", "jackalope.yaml"],
+                [sys.executable, "-m", self.module, "serve", "--config", "jackalope.yaml"],
                 cwd=self.folder,
-                env=os.environ | self.environment,
+                env=os.environ | {"PYTHONPATH": str(ROOT)} | self.environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,

@@ -47,7 +47,15 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.invariants import check
 from jackalope.core.limits import TASKS_PER_FILTER_MAX
-from jackalope.core.records import AnyRecord, NewerFormat, decode_batch, encode_batch, is_lasting
+from jackalope.core.records import (
+    LEVEL,
+    AnyRecord,
+    NewerFormat,
+    decode_batch,
+    encode_batch,
+    is_lasting,
+    level_of,
+)
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.changes import Changes
 from jackalope.core.task import Task, unnamed
@@ -121,7 +129,7 @@ class Engine:
         self.epoch = 0 if self.is_shared else self._journal.claim()
         self.fault: StorageFault | None = None
         if losses is None:
-            self.core, self.sequence = recover(journal, history)
+            self._recover()
         else:
             self._accept(witnessed, losses)
         self.next_forget_us = 0
@@ -197,7 +205,7 @@ class Engine:
         self.is_turning = False
         self.fault = fault
         self._flush = None
-        self.core, self.sequence = recover(self._journal, self.history)
+        self._recover()
         return _refuse_all(turn.commands, fault)
 
     def heal(self) -> bool:
@@ -215,7 +223,7 @@ class Engine:
             self._delete_unnamed(self.history.write(self.sequence, changes))
         except StorageFault as fault:
             self.fault = fault
-            self.core, self.sequence = recover(self._journal, self.history)
+            self._recover()
             return False
         self.fault = None
         return True
@@ -234,6 +242,7 @@ class Engine:
         self.core.book.let_go()
         records = _records_of(sequence, body)
         _apply(self.core, sequence, records)
+        self.use_level(level_of(body))
         self.sequence = sequence
         if self._synced - self._journal.trimmed() >= self._trim_batches:
             self._journal.trim(self._synced)
@@ -244,7 +253,25 @@ class Engine:
         self.is_turning = False
         self.fault = None
         self._flush = None
+        self._recover()
+
+    def _recover(self) -> None:
         self.core, self.sequence = recover(self._journal, self.history)
+        if self.is_shared:
+            self.use_level(self.core.book.counters.level)
+
+    # The level of the records in a shared journal.
+
+    def use_level(self, level: int) -> None:
+        """Make records of a level, if it is higher than that of the journal; 0 for no level yet."""
+        counters = self.core.book.counters
+        counters.level = max(counters.level, level)
+        self.core.level = min(counters.level or LEVEL, LEVEL)
+
+    def raise_level(self, level: int) -> None:
+        """Let an empty batch of a higher level stand in the journal, in the journal's thread."""
+        self.sequence = self._journal.append(encode_batch([], level))
+        self.use_level(level)
 
     def durable(self) -> int:
         """Return the batch through which history is safe from a power failure."""
@@ -387,8 +414,12 @@ def recover(journal: Journal, history: History) -> tuple[Core, int]:
     """Return the recovered core and the sequence of its last batch; nothing is skipped."""
     core, applied = _load(history)
     sequence = applied
+    level = core.book.counters.level
     for sequence, body in journal.read(applied):
         _apply(core, sequence, _records_of(sequence, body))
+        if journal.is_shared:
+            level = max(level, level_of(body))
+    core.book.counters.level = level
     return core, sequence
 
 

@@ -41,6 +41,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
 if TYPE_CHECKING:
+    from jackalope.broker.cluster.overview import ClusterView
     from jackalope.broker.cluster.peers import Peers
     from jackalope.core.core import Core
     from jackalope.wire.views import TaskPage
@@ -126,6 +127,9 @@ class Health:
 
 class Broker:
     """One broker over one storage."""
+
+    #: Returns the name of this node and its cluster as it sees it, where it is one of several.
+    overview: Callable[[], tuple[str, ClusterView]] | None = None
 
     def __init__(
         self,

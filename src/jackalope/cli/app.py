@@ -174,7 +174,8 @@ def _config() -> typer.Typer:
 def _cluster() -> typer.Typer:
     from jackalope.cli.commands import cluster
 
-    return _group(cluster.init, make=local)
+    commands = (cluster.init, cluster.status, cluster.step_down, cluster.join, cluster.upgrade)
+    return _group(*commands, make=local)
 
 
 def _journal() -> typer.Typer:
@@ -273,8 +274,8 @@ PANELS = {
         "batches": "List the batches of a queue, the latest first.",
         "stats": "Show an overview: tasks by state, workers, rates.",
         "queue-depth": "Draw how many tasks wait, by queue and by priority.",
-        "cluster-status": "Show the nodes of the broker. Today there is one: "
-        "nothing is replicated.",
+        "cluster-status": "Show the broker that answers. "
+        "`cluster status` shows all nodes of a cluster.",
         "queues": "List queues and their tasks by state, and change them.",
         "limits": "List the limits of tags, and change them.",
         "pools": "List pools, which start workers on demand by key, and change them.",
@@ -285,7 +286,7 @@ PANELS = {
         "version": "Show the version.",
         "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
         "config": "Show, check or create the broker's configuration.",
-        "cluster": "Begin a cluster: several brokers that are one.",
+        "cluster": "Begin a cluster, look at its members, and change it.",
         "journal": "Look into the journal of a data folder.",
         "aiida": "Run AiiDA's daemon with this broker, in place of RabbitMQ or ZeroMQ.",
     },

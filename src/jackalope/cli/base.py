@@ -36,6 +36,8 @@ class Exit(IntEnum):
     USAGE = 2
     STORAGE = 3
     BUSY = 4
+    DEGRADED = 5
+    NO_LEADER = 6
     INTERRUPTED = 130
 
 

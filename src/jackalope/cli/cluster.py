@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.skew import ClockRule
 from jackalope.broker.cluster.trimming import Keep
 from jackalope.broker.config.exposure import client_context
-from jackalope.broker.cluster.skew import ClockRule
-from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
+from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config, Upgrade
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
 from jackalope.doors.forwarding import Forwarding
@@ -25,6 +26,7 @@ from jackalope.storage.data_folder import BLOBS
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
+from jackalope.wire.peer import LogCopy, LogHealth
 
 if TYPE_CHECKING:
     from jackalope.storage.shared.jetstream import JetStreamEngine
@@ -34,6 +36,9 @@ log = structlog.get_logger(component="cluster")
 #: How often the server is looked at, and how long one that was started again is left alone.
 _LOOK_S = 1.0
 _REST_S = 10.0
+
+#: How often the log is asked how it is.
+_LOG_S = 3.0
 
 #: How long the log may take to answer at the start: the other nodes may not be there yet.
 _OPEN_S = 120.0
@@ -56,7 +61,7 @@ class ClusterPlace:
         self.members: dict[str, Member] = members_of(config)
         self.server: NatsServer | None = None
         self._journal: SharedJournal | None = None
-        self._supervising: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, store: Callable[[str], Blobs] | None) -> Storage:
         """Start the log if it is ours, connect to it, and open the data folder."""
@@ -131,12 +136,17 @@ class ClusterPlace:
         node.find = self._find
         node.may_found = cluster.founder in ("", cluster.node)
         node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
+        after_us = cluster.upgrade_after_us if cluster.upgrade is Upgrade.AUTO else 0
+        node.levels = Levels(lambda: broker.peers, after_us)
         if cluster.secret:
             rule = ClockRule(
                 lambda: None if broker.peers is None else broker.peers.skew(), cluster.skew_max_us
             )
             node.refusals.append(rule.refusal)
-        self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
+        self._tasks = [
+            asyncio.create_task(self.supervise(), name="jackalope-nats-server"),
+            asyncio.create_task(self._look_at_log(node), name="jackalope-log-health"),
+        ]
         return node
 
     def forwarding(self, node: Node) -> Forwarding:
@@ -144,6 +154,19 @@ class ClusterPlace:
         cluster = self._config.cluster
         tls = client_context(self._config.tls, self._config.peer.ca)
         return Forwarding(node, cluster.forward, cluster.secret, tls)
+
+    async def _look_at_log(self, node: Node) -> None:
+        """Keep what people are shown of the log up to date."""
+        engine = cast("SharedJournal", self._journal).log
+        while True:
+            try:
+                state = await asyncio.to_thread(engine.state)
+            except OutOfReach:
+                node.log_health = None
+            else:
+                copies = [LogCopy(e.name, e.is_current, e.lag) for e in state.replicas]
+                node.log_health = LogHealth(state.engine, state.size, state.leader, tuple(copies))
+            await asyncio.sleep(_LOG_S)
 
     async def _declare(self, broker: Broker) -> None:
         from jackalope.cli.serving import declare
@@ -221,6 +244,6 @@ class ClusterPlace:
 
     async def rest(self) -> None:
         """Look after the server no more."""
-        if self._supervising is not None:
-            self._supervising.cancel()
-            await asyncio.gather(self._supervising, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from time import monotonic_ns
 
 from jackalope.broker.cluster.members import members_of
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.overview import ClusterView, Seen, overview
 from jackalope.broker.cluster.peer_host import ALONE, PeerHost
 from jackalope.broker.cluster.peer_link import Credentials
 from jackalope.broker.cluster.peers import Peers
@@ -57,4 +59,16 @@ def peer_door(
     else:
         identity = folder_id(Path(config.data.folder))
     answering = PeerHost(broker, identity, name, node)
+    if node is not None:
+        broker.overview = lambda: (name, _overview(broker, answering, node))
     return PeerDoor(answering, (host, port), secret, tls if peer.tls else None)
+
+
+def _overview(broker: Broker, own: PeerHost, node: Node) -> ClusterView:
+    """Put together what this node knows of its cluster."""
+    now_us = monotonic_ns() // 1_000
+    seen = {own.node: Seen(own.status(), 0, 0)}
+    for name, peer in broker.peers.known.items() if broker.peers is not None else ():
+        heard_us = now_us - peer.heard_us if peer.heard_us else None
+        seen[name] = Seen(peer.status, peer.offset_us, heard_us, peer.trouble)
+    return overview(own.cluster, dict(sorted(seen.items())), list(node.failovers))

@@ -415,6 +415,11 @@ def encode_batch(records: list[AnyRecord], level: int = LEVEL) -> bytes:
     return _encoder.encode((level, records))
 
 
+def level_of(body: bytes) -> int:
+    """Return the level at which a batch was written."""
+    return _level_decoder.decode(body)[0]
+
+
 def decode_batch(body: bytes) -> list[AnyRecord]:
     try:
         level, records = _level_decoder.decode(body)

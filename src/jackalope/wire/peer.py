@@ -42,6 +42,9 @@ class PeerKind(IntEnum):
     SNAPSHOT = 7
     PART = 8
     END = 9
+    STEP_DOWN = 20
+    RAISE = 21
+    DONE = 22
 
 
 # From the node that listens.
@@ -68,6 +71,23 @@ class Refused(Message):
     why: str
 
 
+class LogCopy(Message):
+    """A copy of the shared log."""
+
+    node: str
+    is_current: bool
+    lag: int = 0  # how many entries it is behind
+
+
+class LogHealth(Message):
+    """The shared log, as a node sees it."""
+
+    engine: str  # its name and version
+    size: int  # in bytes
+    leader: str = ""  # the copy that decides
+    copies: tuple[LogCopy, ...] = ()
+
+
 class NodeStatus(Message):
     """What a node is, and how far it has come."""
 
@@ -86,7 +106,9 @@ class NodeStatus(Message):
     log_start: int  # positions of the shared log, as far as it knows; 0 if it does not
     log_end: int
     at_us: int  # what its clock shows
-    why: str = ""  # it does not follow
+    why: str = ""  # it does not follow, or may not lead
+    level: int = 0  # of the records that are made; 0 if there are none yet
+    log: LogHealth | None = None
 
 
 class EntriesHead(Message):
@@ -102,6 +124,10 @@ class SnapshotHead(Message):
     sequence: int  # of the last batch in it
     digest: bytes  # of the log through that batch
     size: int
+
+
+class Done(Message):
+    """What was asked is done, or under way."""
 
 
 class Part(Message):
@@ -130,6 +156,18 @@ class Greeting(Message):
     proof: bytes
 
 
+class AskStepDown(Message):
+    """Asks the leader to hand over."""
+
+    to: str = ""  # the node that is to lead; empty if any may
+
+
+class AskRaise(Message):
+    """Asks the leader to make records of a higher level from now on."""
+
+    level: int
+
+
 class AskStatus(Message):
     """Asks for a `NodeStatus`."""
 
@@ -151,6 +189,7 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.WELCOME: Welcome,
     PeerKind.REFUSED: Refused,
     PeerKind.STATUS: NodeStatus,
+    PeerKind.DONE: Done,
     PeerKind.ENTRIES: EntriesHead,
     PeerKind.SNAPSHOT: SnapshotHead,
     PeerKind.PART: Part,
@@ -160,6 +199,8 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
 FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.GREETING: Greeting,
     PeerKind.STATUS: AskStatus,
+    PeerKind.STEP_DOWN: AskStepDown,
+    PeerKind.RAISE: AskRaise,
     PeerKind.ENTRIES: AskEntries,
     PeerKind.SNAPSHOT: AskSnapshot,
 }

@@ -7,6 +7,7 @@ journal's thread, one call at a time; everything that touches the core runs on t
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from time import monotonic_ns
 from typing import NamedTuple
@@ -41,11 +42,14 @@ from jackalope.broker.cluster.leadership import (
     next_us,
     step,
 )
+from jackalope.broker.cluster.levels import Levels
+from jackalope.broker.cluster.overview import Failover
 from jackalope.broker.cluster.peer_link import PeerGone
 from jackalope.broker.cluster.restoring import receive
 from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.records import LEVEL
 from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
 from jackalope.storage.entry import Kind
 from jackalope.storage.shared.journal import (
@@ -58,8 +62,12 @@ from jackalope.storage.shared.journal import (
     SharedJournal,
 )
 from jackalope.storage.snapshots import StateMark
+from jackalope.wire.peer import LogHealth
 
 log = structlog.get_logger(component="cluster")
+
+#: How many changes of the leader a node remembers.
+_FAILOVERS = 20
 
 #: How long a follower waits for news at a time, and how long it may apply them without a pause.
 _PATIENCE_US = 200 * MILLISECOND
@@ -99,8 +107,11 @@ class Node:
         self.on_lead: Callable[[], Coroutine[None, None, None]] | None = None
         self.find: Callable[[str, str], str] = lambda name, _: name  # where a node's door is
         # Each returns why this node may not lead, and nothing if it may.
-        self.refusals: list[Callable[[], str]] = []
+        self.refusals: list[Callable[[], str]] = [self._unreadable]
         self.changed: list[Callable[[], None]] = []  # called when role or leader changes
+        self.levels = Levels(lambda: broker.peers)
+        self.log_health: LogHealth | None = None
+        self.failovers: deque[Failover] = deque(maxlen=_FAILOVERS)  # the latest first
         self._broker = broker
         self._journal = journal
         self._to = ""
@@ -145,6 +156,29 @@ class Node:
         self._to = to
         if self.view.role is Role.LEADING:
             self._broker.relieve()
+
+    # The level of the records.
+
+    def level(self) -> int:
+        """Return at which level the leader makes records; 0 if nothing says."""
+        return self._broker.engine.core.book.counters.level
+
+    async def raise_level(self, level: int) -> None:
+        """Make records of a higher level from now on; returns when that stands in the log.
+
+        Raises:
+            ValueError: a member does not read them.
+        """
+        if lacking := self.levels.lacking(level):
+            raise ValueError(f"not every member reads level {level}: {'; '.join(lacking)}")
+        if level > self.level():
+            engine = self._broker.engine
+            await self._broker.in_journal(lambda: engine.raise_level(level))
+            log.info("the level of the log is raised", level=level)
+
+    def _unreadable(self) -> str:
+        level = self.level()
+        return f"the log is at level {level}, and it reads up to {LEVEL}" if level > LEVEL else ""
 
     # What may be answered from memory.
 
@@ -313,6 +347,13 @@ class Node:
             claim = msgspec.msgpack.decode(entry.body, type=Claim)
             if claim.cluster != self._journal.cluster:
                 raise Astray(f"the log belongs to the cluster {claim.cluster}")
+            if claim.level > LEVEL:
+                raise NewerFormat(
+                    f"{claim.writer} makes records of level {claim.level}; this version of "
+                    f"Jackalope reads up to {LEVEL}"
+                )
+            self._broker.engine.use_level(claim.level)
+            self.failovers.appendleft(Failover(entry.epoch, claim.writer, claim.at_us))
             return HeardClaim(entry.epoch, claim.writer)
         if entry.kind == Kind.HAND_OVER:
             return HeardHandOver(entry.epoch, msgspec.msgpack.decode(entry.body, type=HandOver).to)
@@ -390,13 +431,15 @@ class Node:
     async def _claim(self) -> Action:
         if not self.may_found and await self._is_unfounded():
             return self._do(ClaimTaken())
-        now_us = self._broker.now_us()
+        now_us, level = self._broker.now_us(), self.level() or self.levels.first()
         try:
-            epoch = await self._broker.in_journal(lambda: self._journal.claim_here(now_us))
+            epoch = await self._broker.in_journal(lambda: self._journal.claim_here(now_us, level))
         except StorageFault as fault:
             log.info("claim lost", why=str(fault))
             return self._do(ClaimTaken())
         self._broker.engine.epoch = epoch
+        self._broker.engine.use_level(level)
+        self.failovers.appendleft(Failover(epoch, self.view.name, now_us))
         self._look_at_itself()
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
 
@@ -469,6 +512,8 @@ class Node:
             self._note_stored()
             if self._refusal():
                 self._broker.relieve()
+            elif level := self.levels.due(self.level(), _now_us()):
+                await self.raise_level(level)
             if self._do(Tick()) is Action.BEAT:
                 try:
                     await self._beat()

@@ -44,6 +44,20 @@ class PeerHost:
         self._copying = asyncio.Semaphore(_COPIES_MAX)
         self._node = node
 
+    async def step_down(self, to: str) -> None:
+        """Let another node lead; raises `ValueError` if this one does not."""
+        self._leading().step_down(to)
+
+    async def raise_level(self, level: int) -> None:
+        """Make records of a higher level; raises `ValueError` if a member does not read it."""
+        await self._leading().raise_level(level)
+
+    def _leading(self) -> Node:
+        node = self._node
+        if node is None or node.elsewhere("") is not None:
+            raise ValueError("this node does not lead")
+        return node
+
     def status(self) -> NodeStatus:
         engine, node = self._broker.engine, self._node
         told = None if node is None else node.status()
@@ -64,6 +78,8 @@ class PeerHost:
             log_end=0 if node is None else node.position(),
             at_us=wall_us(),
             why="" if told is None else told.why,
+            level=engine.core.level if node is None else node.level(),
+            log=None if node is None else node.log_health,
         )
 
     def _journal(self) -> SegmentJournal | SharedJournal:

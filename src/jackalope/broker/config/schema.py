@@ -540,6 +540,13 @@ class Forward(StrEnum):
     NEVER = "never"
 
 
+class Upgrade(StrEnum):
+    """Who raises the level of a cluster's log."""
+
+    AUTO = "auto"
+    MANUAL = "manual"
+
+
 class ClusterConfig(msgspec.Struct, frozen=True):
     """Several nodes that are one broker. All but `cluster.node` is the same on each of them."""
 
@@ -620,12 +627,14 @@ class ClusterConfig(msgspec.Struct, frozen=True):
         int, _about("How long the log is kept for a member that does not answer.", ge=MINUTE)
     ] = DAY
     skew_max_us: Annotated[
-        int,
-        _about(
-            "How far a node's clock may be from the median of the members before it may not lead.",
-            ge=SECOND,
-        ),
+        int, _about("How far from the members' median the clock of a leader may be.", ge=SECOND)
     ] = 10 * SECOND
+    upgrade: Annotated[
+        Upgrade, _about("Who raises the level of the log: `auto`, the leader; `manual`, a person.")
+    ] = Upgrade.AUTO
+    upgrade_after_us: Annotated[
+        int, _about("How long all members must read a new level before that.", ge=SECOND)
+    ] = DAY
 
 
 class PeerConfig(msgspec.Struct, frozen=True):

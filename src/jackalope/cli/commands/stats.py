@@ -141,25 +141,28 @@ def _draw_depth(answer: "tuple[list[QueueView], StatsView]") -> "RenderableType"
 
 
 async def cluster_status(client: "Jackalope", screen: "Screen") -> None:
-    """Show the nodes of the broker. Today there is one: nothing is replicated.
+    """Show the broker that answers. `cluster status` shows all nodes of a cluster.
 
     Examples:
         jackalope cluster-status
     """
     view = await client.stats()
     address = f"{client.address.host}:{client.address.port}"
+    is_replicated = bool(client.address.others)
+    role = "leader" if is_replicated else "single"
     node = {
         "node": address,
-        "role": "single",
+        "role": role,
         "version": view.version,
         "durability": view.durability,
         "sequence": view.sequence,
         "started_us": view.started_us,
     }
-    screen.show({"is_replicated": False, "nodes": [node]}, lambda: _draw_cluster(address, view))
+    data = {"is_replicated": is_replicated, "nodes": [node]}
+    screen.show(data, lambda: _draw_cluster(address, role, view))
 
 
-def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":
+def _draw_cluster(address: str, role: str, view: "StatsView") -> "RenderableType":
     from rich.console import Group
 
     from jackalope.cli.output import dim, table
@@ -167,10 +170,10 @@ def _draw_cluster(address: str, view: "StatsView") -> "RenderableType":
     drawn = table("node", "role", "version", "durability", ">batch", ">up")
     drawn.add_row(
         address,
-        "single",
+        role,
         view.version,
         view.durability,
         number(view.sequence),
         span(view.now_us - view.started_us),
     )
-    return Group(drawn, dim("One node. Its data is on its own disk only."))
+    return Group(drawn, dim("The node that answers; `jackalope cluster status` shows a cluster."))

@@ -96,6 +96,7 @@ class Counters(msgspec.Struct, array_like=True):
     reserved: int = 0  # through which fences may have been given out without a record
     horizon_us: int = 0  # ended tasks that were to be kept until then at the latest are gone
     latest_us: int = 0  # when the last record was made
+    level: int = 0  # of the last batch in a log that several nodes share; 0 elsewhere
 
 
 class Changes(msgspec.Struct):

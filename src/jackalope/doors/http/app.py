@@ -38,6 +38,7 @@ from jackalope.doors.http.request import Connection, Request, WebSocket
 from jackalope.doors.http.rest import (
     actions,
     api_keys,
+    cluster,
     events,
     queues,
     requests,
@@ -56,13 +57,13 @@ ROUTES: list[Route] = [
     *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
     *(*workers.routes, *worker_api.routes, *stats.routes),
-    *(*events.routes, *events.updates, *api_keys.routes),
+    *(*events.routes, *events.updates, *api_keys.routes, *cluster.routes),
 ]
 
 GRIDLIKE: list[Route] = [*jobs.routes, *worker_socket.routes]
 
 #: The routes for those who watch, and do nothing else.
-WATCHING: list[Route] = [*health.routes, *prometheus.routes]
+WATCHING: list[Route] = [*health.routes, *prometheus.routes, *cluster.routes]
 
 #: The characters of a host, as RFC 3986 has them.
 _HOST = re.compile(rb"[\w!$&'()*+,;=\-.~:\[\]@%]*", re.ASCII)

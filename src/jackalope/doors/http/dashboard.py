@@ -177,6 +177,7 @@ class Visitor(msgspec.Struct):
     namespaces: list[str]  # those that there are, and that the key covers
     expires_at: Time | None  # when the visit ends
     version: str  # that of the broker
+    is_cluster: bool  # the broker is one of several nodes
 
 
 @routes.get("/api/v1/session", "", Spec(Visitor))
@@ -241,6 +242,7 @@ async def _visitor(request: Request, principal: Principal, expires_us: int) -> V
         namespaces=await _namespaces(request, principal),
         expires_at=to_time(expires_us),
         version="" if is_stranger else __version__,
+        is_cluster=door_of(request).broker.leader is not None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from hmac import compare_digest
 from typing import Protocol
@@ -24,9 +24,12 @@ from jackalope.wire.peer import (
     PEER_VERSION,
     REQUEST_BYTES_MAX,
     AskEntries,
+    AskRaise,
     AskSnapshot,
     AskStatus,
+    AskStepDown,
     Challenge,
+    Done,
     EntriesHead,
     Greeting,
     NodeStatus,
@@ -54,6 +57,12 @@ class Host(Protocol):
 
     def status(self) -> NodeStatus:
         """Return what this node is, and how far it has come."""
+
+    async def step_down(self, to: str) -> None:
+        """Let another node lead; raises `ValueError` if this one does not."""
+
+    async def raise_level(self, level: int) -> None:
+        """Make records of a higher level; raises `ValueError` if a member does not read it."""
 
     async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log."""
@@ -168,8 +177,20 @@ class PeerDoor:
                 async with self._host.snapshot() as (copy, chunks):
                     await link.send(copy)
                     await link.send_parts(chunks)
+            case AskStepDown():
+                await link.send(await self._do(self._host.step_down(request.to)))
+            case AskRaise():
+                await link.send(await self._do(self._host.raise_level(request.level)))
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")
+
+    @staticmethod
+    async def _do(deed: Coroutine[None, None, None]) -> Done:
+        try:
+            await deed
+        except ValueError as error:
+            raise PeerRefused(str(error)) from None
+        return Done()
 
 
 async def _one_by_one(entries: list[bytes]) -> AsyncIterator[bytes]:

@@ -295,7 +295,7 @@ class SharedJournal:
             except Fenced:
                 continue
 
-    def claim_here(self, at_us: int) -> int:
+    def claim_here(self, at_us: int, level: int = LEVEL) -> int:
         """Become the writer at the mark, and return the new epoch.
 
         Raises:
@@ -303,7 +303,7 @@ class SharedJournal:
         """
         epoch = self.mark.epoch + 1
         nonce = os.urandom(_NONCE_BYTES)
-        claim = Claim(self.cluster, self.node, at_us, LEVEL, nonce)
+        claim = Claim(self.cluster, self.node, at_us, level, nonce)
         self._leads = False
         self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
         self._is_placed = self._leads = True

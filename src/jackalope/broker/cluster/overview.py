@@ -1,0 +1,150 @@
+"""The overview of a cluster: every member, and what is wrong with the whole.
+
+Pure: what members told, or why they did not, comes from who has asked them: a node for the HTTP
+door, or the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+import msgspec
+
+from jackalope.broker.cluster.skew import WARN_US
+from jackalope.core.durations import SECOND
+from jackalope.wire.peer import LogHealth, NodeStatus
+
+_FINE = ("leading", "following")
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What is known of a member by asking it."""
+
+    status: NodeStatus | None = None  # what it told last
+    offset_us: int = 0  # of its clock, against that of who asked
+    heard_us: int | None = None  # how long ago that was; None if never
+    trouble: str = ""  # why it does not answer
+
+
+class Failover(msgspec.Struct, frozen=True):
+    """A node has become the leader."""
+
+    epoch: int
+    node: str
+    at_us: int
+
+
+class MemberView(msgspec.Struct, frozen=True):
+    """A member of the cluster."""
+
+    node: str
+    role: str  # `unreachable` if it does not answer
+    epoch: int
+    applied: int  # the last batch that it has applied
+    lag: int  # how many batches it is behind the leader
+    clock_offset_s: float  # how far its clock is from the median of the members
+    version: str
+    level_max: int  # of the records that it reads
+    heard_s: float | None  # how long ago it answered; null if never
+    why: str  # it does not follow, may not lead, or does not answer
+
+
+class Condition(StrEnum):
+    """How a cluster is."""
+
+    HEALTHY = "healthy"
+    DEGRADED = "degraded"  # it works, and something is to be done
+    NO_LEADER = "no leader"
+
+
+class ClusterView(msgspec.Struct, frozen=True):
+    """A cluster."""
+
+    cluster: str
+    condition: Condition
+    problems: list[str]
+    leader: str  # empty if there is none
+    epoch: int  # counts the leaders
+    level: int  # of the records in the log; 0 if that is not known
+    members: list[MemberView]
+    log: LogHealth | None = None
+    failovers: list[Failover] = []  # those that this node has heard of, the latest first
+
+
+def overview(
+    cluster: str, seen: Mapping[str, Seen], failovers: list[Failover] | None = None
+) -> ClusterView:
+    """Put together what the members told."""
+    told = {name: each.status for name, each in seen.items() if each.status and not each.trouble}
+    leading = [each for each in told.values() if each.role == "leading"]
+    leader = max(leading, key=lambda each: each.epoch, default=None)
+    clocks = sorted(seen[name].offset_us for name in told)
+    median_us = clocks[(len(clocks) - 1) // 2] if clocks else 0
+    applied = max((each.applied for each in told.values()), default=0)
+    members = [_member(name, each, applied, median_us) for name, each in seen.items()]
+    log = next((each.log for each in ([leader] if leader else told.values()) if each.log), None)
+    problems = _problems(members) + _log_problems(log)
+    level = leader.level if leader is not None else 0
+    if level and (could := min(each.level_max for each in told.values())) > level:
+        problems += _not_raised(level, could) if len(told) == len(seen) else []
+    condition = Condition.DEGRADED if problems else Condition.HEALTHY
+    if leader is None:
+        condition = Condition.NO_LEADER
+        problems.insert(0, "no node leads: nothing is acknowledged")
+    epoch = max((each.epoch for each in told.values()), default=0)
+    name = leader.node if leader is not None else ""
+    return ClusterView(
+        cluster, condition, problems, name, epoch, level, members, log, failovers or []
+    )
+
+
+def _not_raised(level: int, could: int) -> list[str]:
+    return [
+        f"all members read level {could}, and the log is at {level}: `cluster upgrade` raises it"
+    ]
+
+
+def _member(name: str, seen: Seen, applied: int, median_us: int) -> MemberView:
+    status = seen.status
+    heard_s = None if seen.heard_us is None else seen.heard_us / SECOND
+    if status is None:
+        return MemberView(name, "unreachable", 0, 0, 0, 0, "", 0, heard_s, seen.trouble)
+    is_here = not seen.trouble
+    return MemberView(
+        name,
+        status.role if is_here else "unreachable",
+        status.epoch,
+        status.applied,
+        max(0, applied - status.applied),
+        round((seen.offset_us - median_us) / SECOND, 3) if is_here else 0,
+        status.version,
+        status.level_max,
+        heard_s,
+        seen.trouble or status.why,
+    )
+
+
+def _problems(members: list[MemberView]) -> list[str]:
+    found = []
+    for each in members:
+        if each.role == "unreachable":
+            found.append(f"{each.node} does not answer: {each.why}")
+        elif each.role not in _FINE or each.why:
+            found.append(f"{each.node} is {each.role}" + (f": {each.why}" if each.why else ""))
+        elif abs(each.clock_offset_s) > WARN_US / SECOND:
+            found.append(f"the clock of {each.node} is wrong by {each.clock_offset_s:g} s")
+    versions = sorted({each.version for each in members if each.version})
+    if len(versions) > 1:
+        found.append(f"the members have versions {', '.join(versions)}: finish the upgrade")
+    return found
+
+
+def _log_problems(log: LogHealth | None) -> list[str]:
+    if log is None:
+        return []
+    return [
+        f"the copy of the log at {each.node} is {each.lag} entries behind"
+        for each in log.copies
+        if not each.is_current
+    ]
