@@ -135,12 +135,21 @@ def restart_all(run: Run, _chance: random.Random) -> None:
         run.settle()
 
 
+def _goes_on(run: Run) -> None:
+    """Wait until clients are answered, while the fault lasts."""
+    at = now()
+    run.machines.until(
+        lambda: run.acknowledged_after(at), "clients find the side that leads", run.settle_s
+    )
+
+
 def _partition(run: Run, cut: Callable[[Machine, list[Machine]], None]) -> None:
     leader = run.machines.leader()
     others = [each for each in run.machines.all if each is not leader]
     cut(leader, others)
     try:
         time.sleep(LASTS_S)
+        _goes_on(run)
     finally:
         leader.heal()
 
@@ -154,6 +163,7 @@ def cut_off(run: Run, _chance: random.Random) -> None:
         # Clients still reach the one that was cut off: it must not speak for the cluster.
         status, _ = leader.post("/api/v1/tasks", {"queue": "marks", "payload": 1})
         assert status not in range(200, 300), "a leader that is cut off acknowledges a task"
+        _goes_on(run)
     finally:
         leader.heal()
 

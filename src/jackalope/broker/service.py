@@ -396,6 +396,12 @@ class Broker:
         for handler in handlers.values():
             handler.end(why)
 
+    def send_away(self, why: str) -> None:
+        """Close every session as if its connection were lost: what it has sent may yet be done."""
+        for session, handler in list(self._handlers.items()):
+            handler.end(why)
+            self.close_session(session)
+
     async def _gather(self) -> None:
         """Wait until there is something to do: a command, a read, a deadline or a flush."""
         inbox, flusher, alarm = self._inbox, self._flusher, self._alarm

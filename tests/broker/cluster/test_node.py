@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.broker.access import THE_BROKER
 from jackalope.broker.cluster.leadership import Role
+from jackalope.broker.local_session import LocalSession
+from jackalope.broker.queries import Refused
+from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import MINUTE
 from jackalope.core.task import TaskSpec
 from jackalope.storage import Fenced
@@ -87,6 +91,42 @@ async def test_a_leader_that_is_cut_off_tells_nothing_and_follows_when_it_is_bac
         old.wire.is_cut = False
         await check_equal(cluster)
         assert not old.leads
+
+
+@in_loop
+async def test_a_leader_that_is_cut_off_does_not_keep_its_clients(tmp_path: Path) -> None:
+    """It is not told that another leads, however long that is so; they find out by themselves."""
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        old = await cluster.led()
+        await cluster.settled()
+        session = LocalSession(old.broker, THE_BROKER)
+        session.open()
+        old.wire.is_cut = True
+        with pytest.raises(Refused, match="the shared log does not answer"):
+            await session.ask(SubmitTasks(0, tasks(1, 1), namespace="default"))
+        assert old.leads  # as far as it knows
+        assert old.node.elsewhere("native") == ""
+        assert "does not answer" in old.broker.health.trouble()
+        assert old.broker.session_count() == 0
+        await cluster.submit(tasks(1, 1)[0])  # to the other
+        old.wire.is_cut = False
+        await check_equal(cluster)
+
+
+@in_loop
+async def test_a_leader_goes_on_when_the_log_answers_again(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log), count=1) as cluster:
+        leader = await cluster.led()
+        epoch = leader.node.view.epoch
+        leader.wire.is_cut = True
+        await until(lambda: leader.node.elsewhere("native") == "")
+        leader.wire.is_cut = False
+        await until(lambda: leader.node.elsewhere("native") is None)
+        assert leader.broker.health.trouble() == ""
+        await cluster.submit(tasks(1, 1)[0])
+        assert leader.node.view.epoch == epoch
 
 
 @in_loop

@@ -85,6 +85,11 @@ _SYNC_S = 30.0
 #: The pause before all members are asked again for their state.
 _RESTORE_S = 1.0
 
+#: A leader that has stored nothing for so many takeovers lets its clients go: by then another node
+#: leads, if one that has the log is left.
+_SILENCE_TAKEOVERS = 2
+_SILENT = "the shared log does not answer; another node may lead"
+
 
 class Status(NamedTuple):
     """What a node tells of itself."""
@@ -116,6 +121,7 @@ class Node:
         self._journal = journal
         self._to = ""
         self._is_stopping = False
+        self._is_silenced = False  # it leads as far as it knows, and can store nothing
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
         self.keep = Keep()
@@ -198,7 +204,7 @@ class Node:
     def elsewhere(self, door: str) -> str | None:
         """Return where a door of the leader is; nothing if none is known, None if this one is."""
         if self.view.role is Role.LEADING:
-            return None
+            return "" if self._is_silenced else None
         leader = self.view.leader
         return self.find(leader, door) if leader and leader != self.view.name else ""
 
@@ -453,8 +459,12 @@ class Node:
     async def _lead(self) -> Action:
         self._has_led = True
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
-        trimming = asyncio.create_task(self._keep_trimming(), name="jackalope-trim")
-        begun = [beating, trimming, asyncio.create_task(self._begin(), name="jackalope-lead")]
+        begun = [
+            beating,
+            asyncio.create_task(self._keep_trimming(), name="jackalope-trim"),
+            asyncio.create_task(self._begin(), name="jackalope-lead"),
+            asyncio.create_task(self._watch_silence(), name="jackalope-silence"),
+        ]
         try:
             await self._broker.lead()
         except Fenced:
@@ -466,6 +476,7 @@ class Node:
             for task in begun:
                 task.cancel()
             await asyncio.gather(*begun, return_exceptions=True)
+            self._is_silenced = False
         event: Event = StepDown(self._to)
         if self._journal.is_fenced:
             event = WasFenced()
@@ -568,6 +579,28 @@ class Node:
                 await self._broker.off_loop(self._broker.engine.sync_history)
             except StorageFault as fault:
                 log.warning("history is not synced", fault=str(fault))
+
+    async def _watch_silence(self) -> None:
+        """Let clients look for another leader while this one can store nothing.
+
+        A node that is cut off from the log is not told that another leads, and would keep its
+        clients waiting until it is. It goes on where it was if none does.
+        """
+        while True:
+            await asyncio.sleep(self.timing.beat_us / SECOND)
+            self._note_stored()
+            silent_us = _now_us() - self.view.sent_us
+            was_silenced = self._is_silenced
+            self._is_silenced = silent_us > _SILENCE_TAKEOVERS * self.timing.takeover_us
+            if self._is_silenced == was_silenced:
+                continue
+            if was_silenced:
+                log.info("the log answers again")
+                self._broker.health.down = ""
+                continue
+            log.warning("the log does not answer; clients are sent away", silent_us=silent_us)
+            self._broker.health.down = _SILENT
+            self._broker.send_away(_SILENT)
 
     async def _beat(self) -> None:
         at_us = self._broker.now_us()
