@@ -69,7 +69,7 @@ def _facts(
     minutes = (injections[-1].end - injections[0].begin) / 60e9
     load = " / ".join(f"{each[0]:.1f}" for each in (loads.before, loads.after))
     yield f"- {datetime.now(UTC):%Y-%m-%d}, {minutes:.0f} minutes under load"
-    yield f"- every fault once, then {seconds:.0f} s of random choice, seed {seed}"
+    yield f"- each of these faults once, then {seconds:.0f} s of random choice, seed {seed}"
     yield (
         f"- {len(evidence.nodes)} machines, which are network namespaces of one with "
         f"{os.cpu_count()} cores, {platform.machine()}, Linux {platform.release().split('-')[0]}; "
