@@ -140,12 +140,15 @@ def attempts(evidence: Evidence) -> list[str]:
 
 
 def chain(evidence: Evidence) -> list[str]:
-    """The log has no gap and is one chain."""
-    found = [
-        f"position {number} of the log is missing"
-        for number, (position, _) in enumerate(evidence.messages, 1)
-        if position != number
-    ][:1]
+    """The log has no gap, is one chain, and is the same for all who read it."""
+    found = (
+        evidence.forks
+        + [
+            f"position {number} of the log is missing"
+            for number, (position, _) in enumerate(evidence.messages, 1)
+            if position != number
+        ][:1]
+    )
     before, sequence = NO_DIGEST, 0
     for position, entry in evidence.entries():
         if entry is None:

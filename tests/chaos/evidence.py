@@ -1,16 +1,20 @@
 """Evidence: what a run leaves, read when nothing runs any more.
 
 Owns how the shared log, the nodes' folders and the notes of clients and workers are read. What must
-hold of them is not known here. Run as a program, on a machine with a nats-server, it writes the
-whole log to a file: `python -m tests.chaos.evidence FILE`.
+hold of them is not known here.
+
+The log is trimmed while it grows. So on each machine a program reads it all the time, and writes it
+to a file: `python -m tests.chaos.evidence FILE`. What one of them misses while its machine is cut
+off, another has.
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
+import struct
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -31,6 +35,8 @@ from jackalope.storage.sqlite.schema import COLUMNS
 from tests.chaos import history
 from tests.chaos.history import Op
 from tests.chaos.machines import CLUSTER, NATS, SECRET, Machine
+
+_HEAD = struct.Struct("<QI")  # position and size
 
 #: Its places in a row are a node's own: the order of arrival, in numbers of its own.
 _OWN = ("row", "row_checksum", "rank")
@@ -55,6 +61,7 @@ class Evidence:
     nodes: list[NodeState]
     ops: list[Op]
     led: list[tuple[int, str]] = field(default_factory=list)  # epochs and who said it led in them
+    forks: list[str] = field(default_factory=list)  # where two readers saw different messages
 
     def entries(self) -> Iterator[tuple[int, Entry | None]]:
         """Yield the entries with the positions of their last message; None for a damaged one."""
@@ -66,17 +73,34 @@ class Evidence:
 
 
 def gather(machines: list[Machine], notes: Path) -> Evidence:
-    """Read everything. The nats-servers must run, and no broker."""
-    log = notes / "log.msgpack"
-    reader = machines[0].command(sys.executable, "-m", "tests.chaos.evidence", str(log))
-    subprocess.run(reader, check=True, timeout=300)
-    messages = msgspec.msgpack.decode(log.read_bytes(), type=list[tuple[int, bytes]])
+    """Read everything. The log must have been recorded to its end, and no broker may run."""
+    log: dict[int, bytes] = {}
+    forks = []
+    for machine in machines:
+        for position, message in read_recorded(recorded_at(notes, machine)):
+            if log.setdefault(position, message) != message:
+                forks.append(f"position {position} is another on {machine.name}")
     return Evidence(
-        messages,
+        sorted(log.items()),
         [read_node(machine.name, machine.folder / "data") for machine in machines],
         history.read(notes),
         [led for machine in machines for led in read_led(machine)],
+        forks,
     )
+
+
+def recorded_at(notes: Path, machine: Machine) -> Path:
+    return notes / f"{machine.name}.log-copy"
+
+
+def read_recorded(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield what was recorded of the log on one machine."""
+    raw, offset = path.read_bytes() if path.exists() else b"", 0
+    while offset + _HEAD.size <= len(raw):
+        position, size = _HEAD.unpack_from(raw, offset)
+        offset += _HEAD.size + size
+        if offset <= len(raw):
+            yield position, raw[offset - size : offset]
 
 
 def read_node(name: str, folder: Path) -> NodeState:
@@ -120,26 +144,23 @@ def read_led(machine: Machine) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
+    """Record the log, for ever."""
     engine = JetStreamEngine(
         [f"nats://127.0.0.1:{NATS}"], CLUSTER, user="jackalope", password=SECRET
     )
-    engine.open(120)
-    messages: list[tuple[int, bytes]] = []
-    doubts = 0
-    while True:
-        after = messages[-1][0] if messages else 0
-        try:
-            found = engine.read(after, 4096)
-            if not found and after >= engine.end():
-                break
-        except OutOfReach:
-            doubts += 1
-            if doubts > 60:
-                raise
-        else:
-            messages += found
-    Path(sys.argv[1]).write_bytes(msgspec.msgpack.encode(messages))
-    engine.close()
+    engine.open(300)
+    after = 0
+    with Path(sys.argv[1]).open("ab", buffering=0) as file:
+        while True:
+            try:
+                found = engine.read(after, 256)
+            except OutOfReach:
+                found = []
+            for position, message in found:
+                file.write(_HEAD.pack(position, len(message)) + message)
+                after = position
+            if not found:
+                time.sleep(0.2)
 
 
 if __name__ == "__main__":

@@ -18,8 +18,9 @@ from typing import Any
 from jackalope.core.lifecycle import LEASED, PENDING
 from tests.chaos import evidence, machines
 from tests.chaos.application import QUEUE
+from tests.chaos.evidence import recorded_at
 from tests.chaos.history import Op, now, read
-from tests.chaos.machines import Machines
+from tests.chaos.machines import Machines, Place
 
 WORKERS = ("w1", "w2", "w3")
 
@@ -36,11 +37,15 @@ class Run:
         self.folder = folder  # of the notes
         self.load: subprocess.Popen[bytes] | None = None
         self.workers: list[subprocess.Popen[bytes]] = []
+        self.recorders: list[subprocess.Popen[bytes]] = []
         self.settle_s = SETTLE_S
 
     def begin(self) -> None:
         """Start workers and load, and return when something was acknowledged."""
         self.machines.leader()
+        for machine in self.machines.all:
+            record = ("-m", "tests.chaos.evidence", str(recorded_at(self.folder, machine)))
+            self.recorders.append(self._start(f"log-{machine.name}", {}, *record, on=machine))
         url = self.machines.address
         for name in WORKERS:
             extra = {
@@ -55,10 +60,12 @@ class Run:
         self.load = self._start("load", {}, "-m", "tests.chaos.load", str(self.folder), url, *hosts)
         self.machines.until(lambda: self.acknowledged_after(0), "a task ended", SETTLE_S)
 
-    def _start(self, name: str, extra: dict[str, str], *command: str) -> subprocess.Popen[bytes]:
+    def _start(
+        self, name: str, extra: dict[str, str], *command: str, on: Place | None = None
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                self.machines.load.command(sys.executable, *command),
+                (on or self.machines.load).command(sys.executable, *command),
                 env=os.environ | extra,
                 stdout=log,
                 stderr=log,
@@ -111,7 +118,19 @@ class Run:
         for worker in self.workers:
             worker.kill()
             worker.wait()
+        self._record_the_rest()
         return evidence.gather(self.machines.all, self.folder)
+
+    def _record_the_rest(self) -> None:
+        """Wait until all that is in the log was recorded: for a while nothing more comes."""
+        paths = [recorded_at(self.folder, machine) for machine in self.machines.all]
+        before: list[int] = []
+        since = time.monotonic()
+        while time.monotonic() - since < 3:
+            sizes = [path.stat().st_size for path in paths]
+            if sizes != before:
+                before, since = sizes, time.monotonic()
+            time.sleep(0.1)
 
     def _drain(self) -> None:
         """Wait until no task is open, and no node behind."""
@@ -129,7 +148,7 @@ class Run:
         self.machines.until(is_drained, "every task has ended", SETTLE_S)
 
     def end(self) -> None:
-        for process in (*self.workers, self.load):
+        for process in (*self.workers, *self.recorders, self.load):
             if process is not None and process.poll() is None:
                 process.kill()
                 process.wait()
