@@ -21,8 +21,9 @@ from jackalope.core.effects import Effect
 from jackalope.core.records import AnyRecord
 from jackalope.storage import DiskFull, Level, Storage, StorageFault
 from jackalope.storage.memory import MemoryBlobs
+from jackalope.storage.segments.segment import HEADER_BYTES, path_of
 from jackalope.storage.shared.journal import SharedJournal
-from jackalope.storage.shared.mirror import Mirror, open_mirror
+from jackalope.storage.shared.mirror import open_mirror
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.series import SeriesStore
 from tests.simulation.cluster.checker import Batch
@@ -109,6 +110,8 @@ class Life:
         with self.process.context():
             engine = SlowEngine(cluster.log, self.process, cluster.message_bytes_max)
             self.mirror, _ = open_mirror(machine.folder, machine.history.applied())
+            self.synced = self._end_of_mirror()
+            self._sync, self.mirror.sync = self.mirror.sync, self._synced  # type: ignore[method-assign]
             self.mirror.take = machine.unless_full(self.mirror.take)  # type: ignore[method-assign]
             self.journal = SharedJournal(engine, self.mirror, "sim", machine.name)
             opened = ExitStack()
@@ -125,6 +128,24 @@ class Life:
             self.node = Node(self.broker, self.journal, machine.place, cluster.timing)
             self._watch()
             self._living = self.process.create_task(self._live(), name="life")
+
+    def _end_of_mirror(self) -> tuple[int, int]:
+        """Return the number of the segment that is written, and how far."""
+        return self.mirror._header.number, self.mirror._offset
+
+    def _synced(self) -> None:
+        self._sync()
+        self.synced = self._end_of_mirror()
+
+    def tear(self) -> None:
+        """Lose some of what was written last and is not on the disk yet."""
+        number, end = self._end_of_mirror()
+        begin = self.synced[1] if self.synced[0] == number else HEADER_BYTES
+        if begin < end:
+            kept = self.machine.cluster.world.rng.randrange(begin, end)
+            with path_of(self.machine.folder, number).open("r+b") as file:
+                file.seek(kept)
+                file.write(bytes(end - kept))
 
     @property
     def leads(self) -> bool:
@@ -230,7 +251,7 @@ class Machine:
         if world.chance(self.cluster.faults.wipe):
             self.wipe()
         elif world.chance(self.cluster.faults.tear):
-            self._tear(life.mirror)
+            life.tear()
         world.after(world.rng.randrange(50 * MILLISECOND, self.cluster.faults.down_us), self.start)
 
     def wipe(self) -> None:
@@ -239,9 +260,6 @@ class Machine:
         shutil.rmtree(self.folder)
         self.history.close()
         self._new_history()
-
-    def _tear(self, mirror: Mirror) -> None:
-        """Lose what was written last and is not on the disk yet."""
 
     def on_fault(self, life: Life, fault: StorageFault) -> None:
         """Note that the node ended by itself."""
