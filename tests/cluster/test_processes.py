@@ -175,7 +175,10 @@ def test_a_follower_sends_clients_on(whole: Brokers) -> None:
     status, health = follower.get("/health")
     assert (status, health["is_leader"]) == (503, False)
     assert leader.name in health["trouble"]
-    assert follower.get("/api/v1/tasks")[0] == 200  # by way of the leader
-    status, body = follower.post("/api/v1/tasks", {"queue": "marks", "payload": 1})
-    assert (status, body["error"]["code"]) == (421, "not_leader")
-    assert leader.address("http") in body["error"]["message"]
+    assert follower.get("/health/ready")[0] == 200
+    assert [each for each in whole.all if each.get("/health/leader")[0] == 200] == [leader]
+    status, body = follower.post("/api/v1/tasks", {"queue": "marks", "task_type": "unknown"})
+    assert status == 201, body
+    path = f"/api/v1/tasks/{body['task_id']}"
+    assert (follower.get(path)[0], leader.get(path)[0]) == (200, 200)
+    until(lambda: follower.get(f"{path}?stale=allow")[0] == 200, whole.all)

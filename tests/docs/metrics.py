@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
+from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.telemetry.gauges import Census
 from jackalope.broker.telemetry.meter import Machine
 from jackalope.doors.http.prometheus import Exposition, Numbers, Traffic
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 
+_CENSUS = Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, 0, "", "")
+#: Those of a cluster are among them.
 _NOTHING = Numbers(
-    0, 0, "", Machine(), {}, Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, 0, "", ""), Traffic()
+    0, 0, "", Machine(), {}, _CENSUS, Traffic(), standing=Standing("leading", 0, "", 0)
 )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from jackalope.doors.forwarding import Forwarding
 from tests.docs.metrics import described
+from tests.doors.elsewhere import Elsewhere
 from tests.doors.harness import run
 from tests.doors.http.harness import open_http
 
@@ -88,7 +90,7 @@ def test_panels_do_not_overlap() -> None:
 
 def test_page_names_every_metric_of_a_scrape() -> None:
     async def scrape() -> str:
-        async with open_http() as house:
+        async with open_http(forwarding=Forwarding(Elsewhere(None))) as house:
             return (await house.client.get("/metrics")).text
 
     shown = set(re.findall(r"^# TYPE ((?:tq|jackalope)_\w+) (\w+)$", run(scrape()), re.MULTILINE))

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
@@ -19,33 +19,8 @@ from jackalope.doors.forwarding import MAGIC, Forwarding, Handed, Letter, Way, c
 from jackalope.doors.splice import BUFFER_BYTES, Silence
 from jackalope.wire.messages import Hello, Moved, Welcome
 from tests.certificates import certificates
+from tests.doors.elsewhere import SECRET, Elsewhere
 from tests.doors.harness import PATIENCE_S, House, Peer, codec, open_house, run, spec
-
-SECRET = "of the tests"  # noqa: S105
-
-
-class Elsewhere:
-    """A cluster as a node sees it: who leads is what the test says."""
-
-    epoch = 7
-
-    def __init__(self, address: str | None) -> None:
-        self.address = address
-        self.changed: list[Callable[[], None]] = []
-
-    def elsewhere(self, _: str) -> str | None:
-        return self.address
-
-    def may_read(self) -> bool:
-        return True
-
-    async def confirm(self) -> None:
-        pass
-
-    def move(self, address: str | None) -> None:
-        self.address = address
-        for changed in self.changed:
-            changed()
 
 
 def put_into_cluster(

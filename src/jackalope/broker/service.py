@@ -23,6 +23,7 @@ from jackalope.broker.access import THE_BROKER, Access, Principal
 from jackalope.broker.backlog import Backlog
 from jackalope.broker.blobs import BlobKeeper
 from jackalope.broker.clock import Alarm, Clock
+from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.config.schema import LimitsConfig
 from jackalope.broker.engine import Engine, Turn
 from jackalope.broker.events import Events
@@ -82,6 +83,9 @@ class Leader(Protocol):
     @property
     def epoch(self) -> int:
         """How often the leader has changed."""
+
+    def standing(self) -> Standing:
+        """Return what this node is, and how far."""
 
     def elsewhere(self, door: str) -> str | None:
         """Return where a door of the leader is; nothing if none is known, None if this one is."""
@@ -319,6 +323,11 @@ class Broker:
     def now_us(self) -> int:
         """Return the broker's time."""
         return self._clock.now_us()
+
+    @property
+    def sequence(self) -> int:
+        """The last batch that is applied."""
+        return self.engine.sequence
 
     def session_count(self) -> int:
         """Return how many sessions are open."""

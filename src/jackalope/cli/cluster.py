@@ -147,6 +147,8 @@ class ClusterPlace:
             asyncio.create_task(self.supervise(), name="jackalope-nats-server"),
             asyncio.create_task(self._look_at_log(node), name="jackalope-log-health"),
         ]
+        node.members = len(self.members)
+        self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node
 
     def forwarding(self, node: Node) -> Forwarding:

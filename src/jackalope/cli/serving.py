@@ -246,7 +246,7 @@ async def _start(
     address = _announce(config, native)
     amqp = await _open_amqp(broker, config, forwarding)
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
-    http = await _open_http(broker, config, tls)
+    http = await _open_http(broker, config, tls, forwarding)
     pages = "" if http is None else _announce_http(config, http)
     management = None if amqp is None else await _open_management(broker, config, amqp, tls)
     doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
@@ -280,7 +280,9 @@ async def _open_native(
     return door
 
 
-async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None) -> HttpDoor | None:
+async def _open_http(
+    broker: Broker, config: Config, tls: ssl.SSLContext | None, forwarding: Forwarding | None
+) -> HttpDoor | None:
     """Open the HTTP door, unless it is not wanted or not installed."""
     http = config.http
     if not http.enabled:
@@ -290,7 +292,9 @@ async def _open_http(broker: Broker, config: Config, tls: ssl.SSLContext | None)
         return None
     from jackalope.doors.http.app import HttpDoor
 
-    door = HttpDoor(broker, http, gridlike=config.gridlike, tls=tls if http.tls else None)
+    door = HttpDoor(
+        broker, http, gridlike=config.gridlike, tls=tls if http.tls else None, forwarding=forwarding
+    )
     try:
         await door.start()
     except OSError as error:

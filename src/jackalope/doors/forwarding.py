@@ -105,6 +105,8 @@ class Forwarding:
         self._open: Counter[str] = Counter()
         self.spliced: Counter[str] = Counter()  # how many there were, by door
         self.forwarded = 0  # requests over HTTP
+        # Those that are under way: the connection to the leader, of which door, and where it is.
+        self.requests: dict[asyncio.WriteTransport, tuple[str, str]] = {}
         self.failed = 0  # of both, those for which no leader was reached
         self._secret = secret.encode()
         self._dialling: set[asyncio.Task[None]] = set()
@@ -222,6 +224,9 @@ class Forwarding:
         for splice in list(self.splices):
             if splice.address and splice.address != self.leader.elsewhere(splice.door):
                 splice.end()
+        for transport, (door, address) in list(self.requests.items()):
+            if address != self.leader.elsewhere(door):
+                transport.abort()
 
     def end(self, door: str) -> None:
         """Close what was handed on from a door, because it closes."""

@@ -17,6 +17,7 @@ import httpx
 from jackalope.broker.access import Access
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
+from jackalope.doors.forwarding import Forwarding
 from jackalope.doors.http.app import HttpDoor
 from jackalope.storage import Blobs, Level, Storage
 
@@ -43,9 +44,14 @@ class HttpHouse:
         gridlike: GridlikeConfig | None = None,
         access: Access | None = None,
         tls: ssl.SSLContext | None = None,
+        *,
+        forwarding: Forwarding | None = None,
     ) -> None:
         self.broker = Broker(storage, access=access)
-        self.door = HttpDoor(self.broker, settings, gridlike=gridlike, tls=tls)
+        self.broker.leader = None if forwarding is None else forwarding.leader
+        self.door = HttpDoor(
+            self.broker, settings, gridlike=gridlike, tls=tls, forwarding=forwarding
+        )
         self.faults: list[dict[str, Any]] = []
 
     @property
@@ -65,6 +71,7 @@ async def open_http(
     access: Access | None = None,
     tls: ssl.SSLContext | None = None,
     blobs_at: Callable[[str], Blobs] | None = None,
+    forwarding: Forwarding | None = None,
     **settings: Any,
 ) -> AsyncIterator[HttpHouse]:
     """Start a broker with an HTTP door, and see at the end that both are still sound.
@@ -73,7 +80,8 @@ async def open_http(
     """
     level = Level.FSYNC if folder else Level.MEMORY
     storage = Storage.open(folder, level, blobs_at=blobs_at)
-    house = HttpHouse(storage, HttpConfig(**({"port": 0} | settings)), gridlike, access, tls)
+    config = HttpConfig(**({"port": 0} | settings))
+    house = HttpHouse(storage, config, gridlike, access, tls, forwarding=forwarding)
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: house.faults.append(context)
     )

@@ -51,6 +51,8 @@ def test_healthy(path: str) -> None:
                 "role": "leader",
                 "epoch": 1,
                 "applied": house.broker.engine.sequence,
+                "lag_s": 0.0,
+                "quorum": True,
             }
             assert house.broker.engine.sequence > 0
 

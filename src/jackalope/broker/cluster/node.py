@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.cluster.overview import Failover
 from jackalope.broker.cluster.peer_link import PeerGone
 from jackalope.broker.cluster.restoring import receive
+from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
@@ -53,6 +55,7 @@ from jackalope.core.records import LEVEL
 from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
 from jackalope.storage.entry import Kind
 from jackalope.storage.shared.journal import (
+    MESSAGES_PER_READ,
     Astray,
     Beat,
     Behind,
@@ -81,6 +84,8 @@ _DOUBT_S = 0.25
 #: How often the leader trims the log, and how often a node syncs its history for that.
 _TRIM_S = 5.0
 _SYNC_S = 30.0
+#: A follower that lags by more has not caught up.
+_LAG_US_MAX = 5 * SECOND
 
 #: The pause before all members are asked again for their state.
 _RESTORE_S = 1.0
@@ -129,6 +134,10 @@ class Node:
         self.restores = 0  # how often it has taken over the state of another node
         self.trims = 0  # how often it has looked at the log to trim it
         self._trimmed = 0  # the batch through which it has cut the log
+        self.members = 1  # how many nodes the cluster has
+        self._takeovers = self._chain_errors = 0
+        self._behind = 0  # messages of the log that are not applied
+        self._level_us = _now_us()  # when there were none
         self._end: int | None = None  # of the log, when this node began to catch up
         broker.leader = self
         broker.blobs.is_ours = False
@@ -137,6 +146,28 @@ class Node:
         view = self.view
         why = view.why or view.unfit
         return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, why)
+
+    def standing(self) -> Standing:
+        view, now_us = self.view, _now_us()
+        leads = view.role is Role.LEADING
+        if leads:
+            self._note_stored()
+        silent_us = now_us - (self.view.sent_us if leads else view.heard_us)
+        has_quorum = silent_us < 2 * self.timing.takeover_us
+        lag_us = now_us - self._level_us if self._behind and not leads else 0
+        has_caught_up = view.role is Role.FOLLOWING and lag_us < _LAG_US_MAX
+        return Standing(
+            role=str(view.role),
+            epoch=view.epoch,
+            leader=view.leader,
+            members=self.members,
+            lag_batches=0 if leads else self._behind,
+            lag_s=lag_us / SECOND,
+            has_quorum=has_quorum,
+            is_ready=has_quorum and (leads or (has_caught_up and bool(view.leader))),
+            takeovers=self._takeovers,
+            chain_errors=self._chain_errors,
+        )
 
     def mirrored(self) -> int:
         """Return the last batch that is safe in this node's copy of the log."""
@@ -316,6 +347,7 @@ class Node:
             raise fault
         if isinstance(fault, Astray):
             self._doubts += 1
+            self._chain_errors += 1
             if self._doubts > _DOUBTS_MAX:
                 return self._do(WentAstray(str(fault)))
         log.warning("cannot follow the log; asking again", fault=str(fault))
@@ -336,7 +368,14 @@ class Node:
     def _listen(self) -> list[Heard]:
         due_us = next_us(self.view, self.timing)
         patience_us = _PATIENCE_US if due_us is None else min(_PATIENCE_US, due_us - _now_us())
-        return self._journal.follow(max(patience_us, 0) / SECOND)
+        heard = self._journal.follow(max(patience_us, 0) / SECOND)
+        self._behind = 0
+        if len(heard) < MESSAGES_PER_READ // 2:
+            self._level_us = _now_us()
+        else:
+            with suppress(OutOfReach):  # What was heard must be applied.
+                self._behind = self._journal.log.end() - self._journal.mark.position
+        return heard
 
     async def _apply(self, heard: list[Heard]) -> None:
         began_ns = monotonic_ns()
@@ -458,6 +497,7 @@ class Node:
 
     async def _lead(self) -> Action:
         self._has_led = True
+        self._takeovers += 1
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
         begun = [
             beating,

@@ -16,8 +16,9 @@ from typing import Any
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
-from jackalope.broker.service import Broker, Leader
-from jackalope.doors.http import dashboard, health, openapi, prometheus
+from jackalope.broker.service import Broker
+from jackalope.doors.forwarding import Forwarding
+from jackalope.doors.http import dashboard, gridlike, health, openapi, prometheus
 from jackalope.doors.http.asgi import (
     HTTP,
     WEBSOCKET,
@@ -29,7 +30,8 @@ from jackalope.doors.http.asgi import (
     Send,
 )
 from jackalope.doors.http.auth import Gate, Visits, guard
-from jackalope.doors.http.errors import Rejected, error_response
+from jackalope.doors.http.errors import Rejected, error_response, rejection
+from jackalope.doors.http.forward import Forwarder, Place
 from jackalope.doors.http.gridlike import jobs, worker_socket
 from jackalope.doors.http.gridlike.context import Grid
 from jackalope.doors.http.listener import Listener
@@ -84,8 +86,6 @@ _FAILED = 4500
 def application(door: HttpDoor, *, is_watching: bool = False) -> ASGIApp:
     """Return what answers at a door, or at its port for those who watch."""
     app: ASGIApp = build(door, is_watching=is_watching)
-    if door.broker.leader is not None and not is_watching:
-        app = OneOfSeveral(app, door.broker.leader, "https" if door.has_tls else "http")
     origins = door.settings.cors_origins
     return Cors(app, origins) if origins else app
 
@@ -176,42 +176,6 @@ async def _call(route: Route, connection: Connection, values: tuple[str, ...]) -
     return await route.handler(connection, **dict(zip(route.parameters(), values, strict=True)))
 
 
-class OneOfSeveral:
-    """Answers for a node of a cluster: what another node must answer is asked there.
-
-    A redirect is followed with the same method; where a client would not send its body or its key
-    again, the answer names the leader, and nothing is redirected.
-    """
-
-    def __init__(self, app: ASGIApp, leader: Leader, scheme: str) -> None:
-        self._app = app
-        self._leader = leader
-        self._scheme = scheme
-        self._own = {route.path for route in WATCHING}
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        address = None if scope["path"] in self._own else self._leader.elsewhere("http")
-        if address is None:
-            await self._app(scope, receive, send)
-            return
-        await self._send_on(scope, address).send(scope, receive, send)
-
-    def _send_on(self, scope: Scope, address: str) -> Response:
-        if not address:
-            body = b'{"error": {"code": "no_leader", "message": "no node leads just now"}}'
-            return Response(body, 503, {"Retry-After": "1"})
-        headers = {"X-Jackalope-Leader": address}
-        if scope["type"] == HTTP and scope["method"] in ("GET", "HEAD"):
-            query = f"?{scope['query_string'].decode()}" if scope["query_string"] else ""
-            path = scope["raw_path"].decode() if scope.get("raw_path") else scope["path"]
-            return Response(
-                b"", 307, headers | {"Location": f"{self._scheme}://{address}{path}{query}"}
-            )
-        message = f"another node leads: send this to {address}"
-        body = b'{"error": {"code": "not_leader", "message": "%s"}}' % message.encode()
-        return Response(body, 421, headers)
-
-
 class Cors:
     """Lets pages of other origins call an application, as far as that is configured."""
 
@@ -281,6 +245,7 @@ class HttpDoor:
         *,
         gridlike: GridlikeConfig | None = None,
         tls: ssl.SSLContext | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         self.broker = broker  # what it opens to
         self.settings = settings or HttpConfig()  # its part of the configuration
@@ -295,13 +260,21 @@ class HttpDoor:
         # set when the door closes; waiting and streaming requests end then
         self.closing = asyncio.Event()
         self.has_tls = tls is not None
+        if forwarding is None and broker.leader is not None:
+            forwarding = Forwarding(broker.leader)
+        self.forwarding = forwarding  # None for a broker that is alone
+        self._forward: Forwarder | None = None
         self._listener = Listener(self.settings, broker.backlog, tls)
 
     async def start(self) -> None:
         self.port = self.visits.port = await self._listener.listen(self.settings.port)
         if self.settings.monitoring_port:
             await self._listen_to_watchers(self.settings.monitoring_port)
-        await self._listener.start(self.traffic.over(Gate(self._application(), self)))
+        app: ASGIApp = Gate(self._application(), self)
+        if self.forwarding is not None:
+            app = self._forward = self._forwarder(app, self.forwarding)
+            self.forwarding.leader.changed.append(self._leave)
+        await self._listener.start(self.traffic.over(app))
 
     async def stop(self) -> None:
         """Accept no more connections, end what waits, finish what is under way, and close."""
@@ -310,7 +283,34 @@ class HttpDoor:
         self.fleet.close()
         for feed in list(self.feeds):
             feed.close()
+        if self.forwarding is not None:
+            self.forwarding.end("http")
         await self._listener.stop()
+        if self._forward is not None:
+            self._forward.close()
+
+    def _forwarder(self, app: ASGIApp, forwarding: Forwarding) -> Forwarder:
+        settings = self.settings
+        place = Place(
+            "http",
+            self.has_tls,
+            settings.prefix.rstrip("/"),
+            frozenset(route.path for route in WATCHING),
+            settings.monitoring_port,
+        )
+        forwarder = Forwarder(app, forwarding, place, self._say, lambda: self.broker.sequence)
+        self._listener.upgrade = forwarder.upgrade
+        return forwarder
+
+    def _say(self, scope: Scope, rejected: Rejected) -> Response:
+        is_gridlike = self.gridlike.enabled and gridlike.owns(scope["path"])
+        return gridlike.problem(rejected) if is_gridlike else rejection(rejected)
+
+    def _leave(self) -> None:
+        """End the subscriptions of a node that leads no more: nothing happens here."""
+        if self.broker.leader is not None and self.broker.leader.elsewhere("http") is not None:
+            for feed in list(self.feeds):
+                feed.close()
 
     def _application(self) -> ASGIApp:
         """Return what answers: on the port for monitoring, to those who watch alone."""

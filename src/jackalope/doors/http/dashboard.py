@@ -336,6 +336,9 @@ async def _beat(socket: WebSocket, pulse: Pulse) -> None:
             await socket.send_text(_QUIET)
         told = bare
         await asyncio.sleep(BEAT_S)
+        leader = door_of(socket).broker.leader
+        if leader is not None and leader.elsewhere("http") is not None:
+            return  # The page finds the node that leads now.
         pulse = await take_pulse(socket)
 
 

@@ -36,6 +36,10 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     role: Literal["leader", "follower"] | None = None  # what it does; a single broker leads
     epoch: int | None = None  # the term of the leader: how often one has become the writer
     applied: int | None = None  # the last batch of the journal that it has applied
+    lag_s: float | None = None  # how long it has not caught up with the leader
+    quorum: bool | None = None  # whether the log was heard of recently
+    leader: str = ""  # the node that leads, in a cluster
+    state: str = ""  # of the node, in a cluster
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -61,8 +65,13 @@ async def read_health_of_api(request: Request) -> Response:
 
 @routes.get("/health/ready", "", _SPEC)
 async def read_readiness(request: Request) -> Response:
-    """Tell whether the broker can take tasks: not without room on the disk, nor while it stops."""
-    return _health(request)
+    """Tell whether clients may come: a node that follows has what it gets done by the leader."""
+    leader = door_of(request).broker.leader
+    if leader is None or leader.elsewhere("http") is None:
+        return _health(request)
+    standing = leader.standing()
+    why = "" if standing.is_ready else f"this node is {standing.role}, and may lag"
+    return _health(request, "the broker is shutting down" if _is_closing(request) else why)
 
 
 @routes.get("/health/leader", "", _SPEC)
@@ -77,20 +86,26 @@ async def read_life(_: Request) -> Response:
     return answer(Life())
 
 
+def _is_closing(request: Request) -> bool:
+    return door_of(request).closing.is_set()
+
+
 def trouble_of(request: Request) -> str:
     """Return why the broker cannot take tasks just now; empty if it can."""
-    door = door_of(request)
-    return "the broker is shutting down" if door.closing.is_set() else door.broker.health.shortage()
+    if _is_closing(request):
+        return "the broker is shutting down"
+    return door_of(request).broker.health.shortage()
 
 
-def _health(request: Request) -> Response:
-    trouble = trouble_of(request)
+def _health(request: Request, trouble: str | None = None) -> Response:
+    trouble = trouble_of(request) if trouble is None else trouble
     health = Health("degraded" if trouble else "healthy")
     asking = acting.get()
     if asking.may(Permission.READ_TASKS) and not asking.is_limited():
         broker = door_of(request).broker
         workers, pending = count_connected(broker), count_pending(broker)
         leads = broker.leader is None or broker.leader.elsewhere("http") is None
+        standing = None if broker.leader is None else broker.leader.standing()
         health = Health(
             status=health.status,
             is_leader=leads,
@@ -98,8 +113,12 @@ def _health(request: Request) -> Response:
             pending_tasks=pending,
             trouble=trouble,
             role="leader" if leads else "follower",
-            epoch=broker.engine.epoch,
+            epoch=broker.engine.epoch if standing is None else standing.epoch,
             applied=broker.engine.sequence,
+            lag_s=0.0 if standing is None else standing.lag_s,
+            quorum=standing is None or standing.has_quorum,
+            leader="" if standing is None else standing.leader,
+            state="" if standing is None else standing.role,
         )
     return answer(health, 503 if trouble else 200)
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -51,6 +51,8 @@ class Listener:
         self._server: uvicorn.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
+        # Takes a connection over that is to become a WebSocket, or returns that it does not.
+        self.upgrade: Callable[[PatientProtocol], bool] = lambda _: False
 
     async def listen(self, port: int) -> int:
         """Take a port, and return which it is."""
@@ -79,7 +81,9 @@ class Listener:
         config = uvicorn.Config(
             application,
             loop="none",
-            http=partial(PatientProtocol, patience=patience, backlog=self._backlog),  # type: ignore[arg-type]
+            http=partial(  # type: ignore[arg-type]
+                PatientProtocol, patience=patience, backlog=self._backlog, upgrade=self.upgrade
+            ),
             lifespan="off",
             log_config=None,
             log_level="warning",
@@ -140,7 +144,9 @@ class Counted:
 
 # WebSockets whose binary messages may be of any size, in pieces.
 
-#: What an application finds among the extensions of its scope if it may ask for pieces.
+#: What an application finds among the extensions of its scope: how to cut its answer off, and that
+#: it may ask for pieces.
+ABORT = "jackalope.abort"
 EXTENSION = "jackalope.pieces"
 
 #: The other machine is gone if it does not answer the probes of the system for about this long.
@@ -316,8 +322,16 @@ class Gathering:
 class PatientProtocol(Counted, HttpToolsProtocol):
     """One connection. Patient, but not for ever."""
 
-    def __init__(self, *args: Any, patience: Patience, backlog: Backlog, **more: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        patience: Patience,
+        backlog: Backlog,
+        upgrade: Callable[[PatientProtocol], bool],
+        **more: Any,
+    ) -> None:
         super().__init__(*args, **more)
+        self._upgrade = upgrade
         self.backlog = backlog
         self.logger = _log  # An error of a peer is reported to the peer, not logged.
         self._patience = patience
@@ -371,12 +385,23 @@ class PatientProtocol(Counted, HttpToolsProtocol):
         before: RequestResponseCycle | None = self.cycle
         super().on_headers_complete()
         if self.cycle is not before:  # Else it becomes a WebSocket.
+            self.scope["extensions"] = {ABORT: {"now": self.transport.abort}}
             self.cycle.transport = self._gathering  # type: ignore[assignment]
 
     def handle_websocket_upgrade(self) -> None:
         """Hand the connection on, unless its head was refused."""
-        if not self._is_over:
+        if self._is_over:
+            return
+        if self._upgrade(self):
+            self.backlog.forget(self)
+            self.connections.discard(self)
+        else:
             super().handle_websocket_upgrade()
+
+    def take_back(self, transport: asyncio.Transport) -> None:
+        """Serve a WebSocket after all."""
+        super().handle_websocket_upgrade()
+        transport.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         if not self._is_over:

@@ -31,6 +31,8 @@ from prometheus_client.registry import Collector
 
 from jackalope import __version__
 from jackalope.broker.access import acting
+from jackalope.broker.cluster.leadership import Role
+from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.workers import PoolCensus, count_pools
@@ -160,6 +162,11 @@ class Numbers(msgspec.Struct):
     pools: dict[QueueName, PoolCensus] = {}
     types: dict[str, Reading] = {}
     skew_us: int = 0
+    standing: Standing | None = None
+    splices: dict[str, int] = {}
+    spliced: dict[str, int] = {}
+    forwarded: int = 0
+    unreached: int = 0
 
 
 @routes.get("/metrics", "read_tasks")
@@ -178,8 +185,8 @@ async def read_metrics(request: Request) -> Response:
 
 
 def look(door: HttpDoor) -> Numbers:
-    broker = door.broker
-    return Numbers(
+    broker, forwarding = door.broker, door.forwarding
+    numbers = Numbers(
         broker.now_us(),
         broker.started_us,
         broker.durability,
@@ -191,6 +198,12 @@ def look(door: HttpDoor) -> Numbers:
         broker.meter.types(),
         skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
+    if forwarding is not None:
+        numbers.standing = forwarding.leader.standing()
+        numbers.spliced = dict(forwarding.spliced)
+        numbers.splices = {name: forwarding.count(name) for name in numbers.spliced}
+        numbers.forwarded, numbers.unreached = forwarding.forwarded, forwarding.failed
+    return numbers
 
 
 class Exposition(Collector):
@@ -202,6 +215,8 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         for section in (_of_task_queues, _of_tasks, _of_queues, _of_storage, _of_the_broker):
             yield from section(self._numbers)
+        if self._numbers.standing is not None:
+            yield from _of_the_cluster(self._numbers, self._numbers.standing)
 
 
 def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
@@ -218,8 +233,11 @@ def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
     about = "Ready tasks by tier of priority."
     yield _gauge("tq_broker_queue_depth", about, census.tiers, "priority")
     about = "The term of the leader; a single broker counts its starts."
-    yield _gauge("tq_raft_term", about, census.epoch)
-    yield _gauge("tq_raft_leader", "1 if this broker is the leader; a single broker always is.", 1)
+    standing = numbers.standing
+    yield _gauge("tq_raft_term", about, census.epoch if standing is None else standing.epoch)
+    leads = standing is None or standing.role == Role.LEADING
+    about = "1 if this broker is the leader; a single broker always is."
+    yield _gauge("tq_raft_leader", about, int(leads))
 
 
 def _by_status(total: Reading) -> dict[Status, int]:
@@ -331,6 +349,30 @@ def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:
     yield _gauge("jackalope_http_websockets", "Open WebSockets.", traffic.sockets)
     about = "The greatest difference to the clock of another member; 0 for a broker that is alone."
     yield _gauge("jackalope_clock_skew_seconds", about, numbers.skew_us / SECOND)
+
+
+def _of_the_cluster(numbers: Numbers, standing: Standing) -> Iterator[Metric]:
+    role = {standing.role: 1}
+    for name, about, value, *label in (
+        ("role", "1 for what this node is.", role, "role"),
+        ("applied", "The last batch that this node has applied.", numbers.census.sequence),
+        ("lag_batches", "Entries of the log that it has not applied.", standing.lag_batches),
+        ("lag_seconds", "For how long it has not caught up.", standing.lag_s),
+        ("quorum", "1 if the log was heard of recently.", int(standing.has_quorum)),
+        ("members", "Nodes of the cluster.", standing.members),
+        ("splices", "Connections handed on to the leader now.", numbers.splices, "door"),
+    ):
+        yield _gauge(f"jackalope_cluster_{name}", about, value, *label)
+    for name, about, value, *label in (
+        ("takeovers", "How often this node became the leader.", standing.takeovers),
+        ("chain_errors", "Entries that did not continue the log.", standing.chain_errors),
+        ("spliced", "Connections handed on to the leader.", numbers.spliced, "door"),
+        ("forwarded", "Requests over HTTP forwarded to the leader.", numbers.forwarded),
+        ("unreached", "Connections and requests that found no leader.", numbers.unreached),
+    ):
+        yield _counter(f"jackalope_cluster_{name}", about, value, *label)
+    name, about = "jackalope_cluster_append_seconds", "Time until entries stood in the log."
+    yield _histogram(name, about, numbers.machine.append, bounds=_MACHINE_BOUNDS)
 
 
 # Families. A value is a number, a histogram, or a mapping of such by the next label or labels.

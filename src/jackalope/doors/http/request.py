@@ -37,6 +37,9 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 NAMESPACE_HEADER = "X-Jackalope-Namespace"
 NAMESPACE_PARAMETER = "namespace"
 
+#: The parameter by which a client takes an answer that lags, from a node that does not lead.
+STALE_PARAMETER = "stale"
+
 #: The header with the name of a client, for histories.
 CLIENT_HEADER = "X-Jackalope-Client"
 
@@ -202,7 +205,7 @@ def read_query(request: Connection, shape: type[Q]) -> Q:
     except ValueError as error:
         raise Rejected(400, f"query: {error}") from None
     for name, value in pairs:
-        if name == NAMESPACE_PARAMETER:
+        if name in (NAMESPACE_PARAMETER, STALE_PARAMETER):
             continue
         if name in lists:
             found.setdefault(name, []).append(value)

@@ -1,0 +1,20 @@
+"""A node's standing: what it tells of itself, for health and metrics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Standing(NamedTuple):
+    """What a node is, and how far."""
+
+    role: str  # as `leadership` has it
+    epoch: int
+    leader: str  # empty if none is known
+    members: int
+    lag_batches: int = 0  # entries of the log that it has not applied
+    lag_s: float = 0.0  # for how long
+    has_quorum: bool = True  # the log was heard of recently
+    is_ready: bool = True  # it leads, or has caught up with a leader
+    takeovers: int = 0  # how often it became the leader
+    chain_errors: int = 0  # how often the log did not continue what it had applied

@@ -1,0 +1,35 @@
+"""A cluster as the doors of one of its nodes see it."""
+
+from collections.abc import Callable
+
+from jackalope.broker.cluster.standing import Standing
+
+SECRET = "of the tests"  # noqa: S105
+
+
+class Elsewhere:
+    """A cluster as a node sees it: who leads is what the test says."""
+
+    epoch = 7
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+        self.changed: list[Callable[[], None]] = []
+
+    def standing(self) -> Standing:
+        role = "leading" if self.address is None else "following"
+        return Standing(role, self.epoch, "b", 3, is_ready=self.address != "")
+
+    def elsewhere(self, _: str) -> str | None:
+        return self.address
+
+    def may_read(self) -> bool:
+        return True
+
+    async def confirm(self) -> None:
+        pass
+
+    def move(self, address: str | None) -> None:
+        self.address = address
+        for changed in self.changed:
+            changed()
