@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what is asked for, and show; 1 if an aim is missed, 2 if a row is unknown."""
+    """Measure what is asked for, and show what was found, also if it is told to end."""
     chosen = None if args.rows is None else set(args.rows.split(","))
     unknown = (chosen or set()) - {row.name for row in table.ROWS} - set(PARTS)
     if unknown:
@@ -47,6 +47,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         for part in dict.fromkeys(row.part for row in rows):
             _measure(part, found)
+    except (KeyboardInterrupt, SystemExit):
+        found.notes.append("Stopped before its end; nothing is written into the page.")
+        args.write = False
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     minutes, after = (time.monotonic() - begin) / 60, os.getloadavg()[0]
