@@ -3,14 +3,26 @@
 Each knows one follower and comes back by its own means; nothing that it was told is lost.
 """
 
+import asyncio
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
+import httpx
+import kiwipy
 import pika
 import pytest
 from pika.exceptions import AMQPError
+from websockets.exceptions import WebSocketException
 
 from tests.cluster.brokers import Brokers, Process, running, until
+from tests.doors.http.gridlike.harness import NO_ATTEMPT, try_submit
+from tests.doors.http.gridlike.harness import worker as grid_worker
+from tests.kiwipy.harness import Switch
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -124,3 +136,147 @@ def test_pika_finds_another_node_when_its_follower_is_killed(whole: Brokers) -> 
     assert publisher.losses
     assert publisher.confirmed == list(range(30))
     assert consume(amqp(follower, *others), "hosts", 30) == set(range(30))
+
+
+# Celery.
+
+
+def celery(urls: str, *words: str, log: Path | None = None) -> subprocess.Popen[str]:
+    with ExitStack() as stack:
+        out = subprocess.PIPE if log is None else stack.enter_context(log.open("w"))
+        return subprocess.Popen(
+            [sys.executable, "-m", *words],
+            env=os.environ | {"TEST_CELERY_BROKER": urls},
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+
+@pytest.mark.parametrize("killed", ["leader", "follower"])
+def test_celery_goes_on(whole: Brokers, tmp_path: Path, killed: str) -> None:
+    """Its worker and its producer know the follower; and all nodes, where that is killed."""
+    leader, follower = whole.leader(), whole.follower()
+    known = [follower]
+    if killed == "follower":
+        known += [each for each in whole.all if each is not follower]
+    urls = ";".join(f"amqp://guest:guest@{each.address('amqp')}//" for each in known)
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    options = ("worker", "--pool", "solo", "--loglevel", "INFO", "--without-mingle")
+    worker = celery(
+        urls, "celery", "--app", "tests.cluster.celery_app:app", *options, log=tmp_path / "log"
+    )
+    producer = celery(urls, "tests.cluster.celery_app", str(marks), "40")
+    try:
+        assert producer.stdout is not None
+        taken = []
+        for line in producer.stdout:
+            taken.append(line.strip())
+            if taken[-1] == "15":
+                (leader if killed == "leader" else follower).kill()
+        assert taken[-1:] == ["39"], taken[-5:]
+        until(lambda: len(list(marks.iterdir())) == 40, whole.all, TIMEOUT_S)
+    finally:
+        for process in (worker, producer):
+            process.kill()
+            process.wait()
+        if producer.stdout is not None:
+            producer.stdout.close()
+
+
+# GridLike.
+
+
+class Grid:
+    """A node, as a client and a worker of GridLike know it."""
+
+    def __init__(self, node: Process, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.socket_url = f"ws://{node.address('http')}"
+
+
+async def serve_jobs(grid: Grid, done: set[bytes]) -> None:
+    """Do jobs, and come back with the one at hand whenever the socket is lost."""
+    attempt = dict(NO_ATTEMPT)
+    while True:
+        try:
+            async with grid_worker(grid, attempt=attempt) as one:
+                while True:
+                    payload = await one.take()
+                    attempt = one.attempt
+                    await one.send(payload.upper())
+                    done.add(payload)
+        except (OSError, TimeoutError, WebSocketException):
+            await asyncio.sleep(0.1)
+
+
+async def submit_job(grid: Grid, number: int) -> None:
+    """Submit a job under a key of its own, until it is taken in."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            try:
+                answer = await try_submit(grid, b"job %d" % number, key=f"job {number}")
+            except httpx.TransportError:
+                await asyncio.sleep(0.1)
+                continue
+            if answer.status_code in (202, 409):  # It is known already: an answer was lost.
+                return
+            assert answer.status_code >= 500, answer.text
+            await asyncio.sleep(0.1)
+
+
+async def result_of(grid: Grid, number: int) -> bytes:
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            with suppress(httpx.TransportError):
+                answer = await grid.client.get(f"/api/jobs/job {number}/result")
+                if answer.status_code == 200:
+                    return answer.content
+            await asyncio.sleep(0.1)
+
+
+def test_gridlike_goes_on_when_the_leader_is_killed(whole: Brokers) -> None:
+    leader, follower = whole.leader(), whole.follower()
+
+    async def play() -> None:
+        url = f"http://{follower.address('http')}"
+        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+            grid = Grid(follower, client)
+            working = asyncio.create_task(serve_jobs(grid, set()))
+            for number in range(20):
+                if number == 10:
+                    await asyncio.to_thread(leader.kill)
+                await submit_job(grid, number)
+            for number in range(20):
+                assert await result_of(grid, number) == b"JOB %d" % number
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(play())
+
+
+# kiwipy, which AiiDA speaks.
+
+
+def answer_of(told: object) -> object:
+    while isinstance(told, kiwipy.Future):
+        told = told.result(timeout=TIMEOUT_S)
+    return told
+
+
+def test_kiwipy_goes_on_when_the_leader_is_killed(whole: Brokers) -> None:
+    leader, follower = whole.leader(), whole.follower()
+    switch = Switch(f"jackalope://{follower.address('native')}")
+    try:
+        daemon, client = switch.connect(), switch.connect()
+        daemon.add_task_subscriber(lambda _, task: task * 2)
+        asked = []
+        for number in range(20):
+            if number == 10:
+                leader.kill()
+            asked.append(client.task_send(number))
+        for number, answer in enumerate(asked):
+            assert answer_of(answer) == number * 2
+    finally:
+        switch.close()
