@@ -103,7 +103,8 @@ function Page({ route }: { route: Route }) {
 function Rail({ route, who }: { route: Route; who: Visitor }) {
   const here = useStore(namespace);
   const stats = useStore(pulse)?.stats;
-  const offered = PAGES.filter((each) => each.page !== "submit" || who.permissions.includes("submit_tasks"));
+  const hidden = { submit: !who.permissions.includes("submit_tasks"), cluster: !who.is_cluster } as Record<string, boolean>;
+  const offered = PAGES.filter((each) => !hidden[each.page] || isAt(each, route));
   const [isOpen, setOpen] = useState(false);
   const badge: Record<string, number | undefined> = { tasks: stats && stats.pending_count + stats.in_progress_count, workers: stats?.worker_count };
   return (

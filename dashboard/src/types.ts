@@ -18,6 +18,33 @@ export interface Visitor {
   namespaces: string[];
   expires_at: string | null;
   version: string;
+  is_cluster: boolean;
+}
+
+export interface Member {
+  node: string;
+  role: string;
+  epoch: number;
+  applied: number;
+  lag: number;
+  clock_offset_s: number;
+  version: string;
+  level_max: number;
+  heard_s: number | null;
+  why: string;
+}
+
+export interface ClusterInfo {
+  cluster: string;
+  node: string;
+  condition: string;
+  problems: string[];
+  leader: string;
+  epoch: number;
+  level: number;
+  members: Member[];
+  log: { engine: string; size: number; leader: string; copies: { node: string; is_current: boolean; lag: number }[] } | null;
+  failovers: { epoch: number; node: string; at: string }[];
 }
 
 export interface Stats {

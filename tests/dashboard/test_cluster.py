@@ -1,0 +1,46 @@
+"""The page of a cluster, in a real browser, with real nodes."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.cluster.brokers import Brokers, running
+from tests.dashboard.conftest import Open
+
+pytestmark = pytest.mark.timeout(300)
+
+WAIT_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with running(tmp_path_factory.mktemp("nodes")) as brokers:
+        brokers.leader()
+        yield brokers
+
+
+def test_members_log_and_leaders(brokers: Brokers, open_page: Open) -> None:
+    leader = brokers.leader()
+    page = open_page(f"http://{leader.address('http')}/")
+    page.get_by_role("navigation").get_by_role("link", name="Cluster").click()
+    expect(page.locator("h1")).to_have_text("Cluster")
+    expect(page.get_by_text(f"test: {leader.name} leads")).to_be_visible()
+    rows = page.get_by_role("row")
+    expect(rows).to_have_count(4)
+    expect(rows.filter(has_text="leading")).to_have_count(1)
+    expect(rows.filter(has_text="following")).to_have_count(2, timeout=WAIT_MS)
+    expect(page.get_by_role("status").filter(has_text="healthy")).to_be_visible(timeout=WAIT_MS)
+    expect(page.get_by_role("region", name="Log")).to_contain_text("nats-server")
+    expect(page.get_by_role("region", name="Leaders")).to_contain_text(leader.name)
+
+    lost = next(each for each in brokers.all if each is not leader)
+    lost.kill()
+    gone = rows.filter(has_text="unreachable")
+    expect(gone).to_contain_text(lost.name, timeout=WAIT_MS)
+    expect(
+        page.get_by_role("alert").filter(has_text=f"{lost.name} does not answer")
+    ).to_be_visible()
+    page.set_viewport_size({"width": 390, "height": 800})
+    wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) <= 0
