@@ -2,15 +2,17 @@
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.cluster import application
-from tests.cluster.brokers import Brokers, until
+from tests.cluster.brokers import Brokers, Process, until
 from tests.cluster.test_processes import client
 
 pytestmark = pytest.mark.timeout(300)
@@ -48,6 +50,26 @@ def found(brokers: Brokers) -> None:
         each.start()
 
 
+def back_up(node: Process, tmp_path: Path) -> None:
+    """Back the running cluster up, and make a folder of that."""
+    for command in (
+        ["backup", "../now.tar", "--config", "jackalope.yaml"],
+        ["restore", "../now.tar", "--data", "../restored"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, "-m", "jackalope", "cluster", *command],
+            cwd=node.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stderr
+    with closing(sqlite3.connect(tmp_path / "restored/shards/0/tasks.db")) as history:
+        assert history.execute("SELECT count(*) FROM tasks").fetchone() == (22,)
+    blobs = list((tmp_path / "restored/shards/0/moving").iterdir())
+    assert 3_000_000 < blobs[0].stat().st_size < 3_001_000
+
+
 def test_a_worker_finishes_on_a_cluster_what_one_broker_gave_it(tmp_path: Path) -> None:
     brokers = Brokers(tmp_path)
     configure(brokers, is_alone=True)
@@ -83,6 +105,7 @@ def test_a_worker_finishes_on_a_cluster_what_one_broker_gave_it(tmp_path: Path) 
         assert (tmp_path / "began").read_text() == f"{pid}\n"  # It ran once.
         assert sorted(int(each.name) for each in marks.iterdir()) == list(range(20))
         until(lambda: len({each.status().applied for each in brokers.all}) == 1, brokers.all)
+        back_up(first, tmp_path)
     finally:
         worker.kill()
         worker.wait()

@@ -172,10 +172,10 @@ def _config() -> typer.Typer:
 
 
 def _cluster() -> typer.Typer:
-    from jackalope.cli.commands import cluster
+    from jackalope.cli.commands import backup, cluster
 
     commands = (cluster.init, cluster.status, cluster.step_down, cluster.join, cluster.upgrade)
-    return _group(*commands, make=local)
+    return _group(*commands, backup.backup, backup.restore, make=local)
 
 
 def _journal() -> typer.Typer:

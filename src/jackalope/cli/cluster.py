@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,11 +23,12 @@ from jackalope.core.assertions import must
 from jackalope.doors.forwarding import Forwarding
 from jackalope.storage import Blobs, OutOfReach, Storage, StorageFault
 from jackalope.storage.blobs.folder import FolderBlobs
-from jackalope.storage.data_folder import BLOBS
+from jackalope.storage.data_folder import BLOBS, SHARDS
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
-from jackalope.wire.peer import LogCopy, LogHealth
+from jackalope.storage.snapshots import MOVING
+from jackalope.wire.peer import PART_BYTES, LogCopy, LogHealth
 
 if TYPE_CHECKING:
     from jackalope.storage.shared.jetstream import JetStreamEngine
@@ -106,6 +108,11 @@ class ClusterPlace:
         there = FolderBlobs(folder / BLOBS)
         for name in there.names():
             storage.blobs.adopt(name, there.read(there.ref(name)))
+        moving = folder / SHARDS / "0" / MOVING
+        for path in moving.iterdir() if moving.exists() else ():
+            with path.open("rb") as body:
+                storage.blobs.adopt(path.name, iter(lambda: body.read(PART_BYTES), b""))
+        shutil.rmtree(moving, ignore_errors=True)
 
     def _blobs(self, engine: LogEngine, store: Callable[[str], Blobs] | None) -> Blobs:
         if store is not None:

@@ -230,6 +230,14 @@ class Blobs(Protocol):
             draft.abort()
             raise
 
+    def ref(self, name: str) -> BlobRef:
+        """Return what is needed to read a blob of which only the name is known.
+
+        Raises:
+            Corrupt: there is none.
+        """
+        raise StorageFault(f"blob {name} is in a store that must be backed up by itself")
+
     def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
         """Store a blob of another store under the name that it has there; safe to repeat."""
         del chunks

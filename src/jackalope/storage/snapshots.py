@@ -31,6 +31,9 @@ MIRROR = "mirror"
 #: In the folder of a node whose state is to begin a new log.
 FOUNDING = "founding"
 
+#: Blobs that are to be moved to the store of the cluster, by their names.
+MOVING = "moving"
+
 _RESTORING = "restoring"
 _RESTORED = "restored"
 _MARK = "mark"

@@ -42,6 +42,7 @@ class PeerKind(IntEnum):
     SNAPSHOT = 7
     PART = 8
     END = 9
+    BLOB = 10
     STEP_DOWN = 20
     RAISE = 21
     DONE = 22
@@ -130,6 +131,12 @@ class Done(Message):
     """What was asked is done, or under way."""
 
 
+class BlobHead(Message):
+    """A large payload or result, as parts; none follow if it is not there."""
+
+    size: int  # -1 if it is not there
+
+
 class Part(Message):
     """Some bytes of a long answer."""
 
@@ -184,6 +191,12 @@ class AskSnapshot(Message):
     """Asks for a copy of the history: a `SnapshotHead`, and parts."""
 
 
+class AskBlob(Message):
+    """Asks for a large payload or result: a `BlobHead`, and parts."""
+
+    name: str
+
+
 FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.CHALLENGE: Challenge,
     PeerKind.WELCOME: Welcome,
@@ -192,6 +205,7 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.DONE: Done,
     PeerKind.ENTRIES: EntriesHead,
     PeerKind.SNAPSHOT: SnapshotHead,
+    PeerKind.BLOB: BlobHead,
     PeerKind.PART: Part,
     PeerKind.END: End,
 }
@@ -203,6 +217,7 @@ FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.RAISE: AskRaise,
     PeerKind.ENTRIES: AskEntries,
     PeerKind.SNAPSHOT: AskSnapshot,
+    PeerKind.BLOB: AskBlob,
 }
 
 host_codec = Codec(sends=FROM_HOST, hears=FROM_GUEST)

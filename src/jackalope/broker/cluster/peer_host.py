@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -14,11 +14,19 @@ from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.peer_link import PeerRefused
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
+from jackalope.storage import Corrupt
 from jackalope.storage.entry import NO_DIGEST
 from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.snapshots import copy_path, drop_copies
-from jackalope.wire.peer import ENTRIES_BYTES_MAX, AskEntries, EntriesHead, NodeStatus, SnapshotHead
+from jackalope.wire.peer import (
+    ENTRIES_BYTES_MAX,
+    AskEntries,
+    BlobHead,
+    EntriesHead,
+    NodeStatus,
+    SnapshotHead,
+)
 
 #: What a broker is that has no others.
 ALONE = "alone"
@@ -102,6 +110,19 @@ class PeerHost:
         )
         return EntriesHead(found is not None, journal.last()), found or []
 
+    async def blob(self, name: str) -> tuple[BlobHead, AsyncIterator[bytes]]:
+        """Return a large payload or result.
+
+        Raises:
+            StorageFault: the store does not answer, or does not know sizes.
+        """
+        blobs = self._broker.storage.blobs
+        try:
+            ref = await asyncio.to_thread(blobs.ref, name)
+            return BlobHead(ref.size), _read_out(blobs.read(ref))
+        except Corrupt:
+            return BlobHead(-1), _read_out(iter(()))
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[tuple[SnapshotHead, AsyncIterator[bytes]]]:
         """Lend a copy of the history as it is now, and where in the log it stands.
@@ -128,6 +149,11 @@ class PeerHost:
                 yield SnapshotHead(sequence, digest, path.stat().st_size), _chunks(path)
             finally:
                 path.unlink(missing_ok=True)
+
+
+async def _read_out(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while chunk := await asyncio.to_thread(next, chunks, b""):
+        yield chunk
 
 
 async def _chunks(path: Path) -> AsyncIterator[bytes]:

@@ -71,6 +71,7 @@ class PeerLink:
         self._codec = codec
         self.bytes_max = GREETING_BYTES_MAX  # of the next frame
         self.peer = ""  # the name of the other node, once it is proved
+        self.cluster = ""  # and of its cluster
 
     async def send(self, message: Message) -> None:
         """Send a message; returns when there is room for the next one."""
@@ -252,5 +253,5 @@ async def _prove(link: PeerLink, who: Credentials) -> None:
     welcome = await link.expect(Welcome, HELLO_S)
     if not compare_digest(welcome.proof, proof_of_host(*told, welcome.cluster, welcome.node)):
         raise PeerRefused("it does not have the secret")
-    link.peer = welcome.node
+    link.peer, link.cluster = welcome.node, welcome.cluster
     link.bytes_max = ANSWER_BYTES_MAX

@@ -100,7 +100,11 @@ def _found(file: Path, folder: Path) -> None:
     from jackalope.broker.clock import Clock
     from jackalope.broker.cluster.founding import found_from
     from jackalope.storage import StorageFault
+    from jackalope.storage.data_folder import SHARDS
+    from jackalope.storage.snapshots import FOUNDING
 
+    if (folder / SHARDS / "0" / FOUNDING).exists():
+        return  # `cluster restore` has made it.
     try:
         found_from(folder, Clock().now_us())
     except StorageFault as fault:

@@ -23,11 +23,13 @@ from jackalope.wire.peer import (
     NONCE_BYTES,
     PEER_VERSION,
     REQUEST_BYTES_MAX,
+    AskBlob,
     AskEntries,
     AskRaise,
     AskSnapshot,
     AskStatus,
     AskStepDown,
+    BlobHead,
     Challenge,
     Done,
     EntriesHead,
@@ -66,6 +68,9 @@ class Host(Protocol):
 
     async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log."""
+
+    async def blob(self, name: str) -> tuple[BlobHead, AsyncIterator[bytes]]:
+        """Return a large payload or result."""
 
     def snapshot(self) -> AbstractAsyncContextManager[tuple[SnapshotHead, AsyncIterator[bytes]]]:
         """Lend a copy of the history."""
@@ -173,6 +178,11 @@ class PeerDoor:
                 head, entries = await self._host.entries(request)
                 await link.send(head)
                 await link.send_parts(_one_by_one(entries))
+            case AskBlob():
+                found, body = await self._host.blob(request.name)
+                await link.send(found)
+                if found.size >= 0:
+                    await link.send_parts(body)
             case AskSnapshot():
                 async with self._host.snapshot() as (copy, chunks):
                     await link.send(copy)

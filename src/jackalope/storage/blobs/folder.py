@@ -56,8 +56,9 @@ class FolderBlobs(Blobs):
         return self._read(path, offset, end, is_whole=offset == 0 and end == size)
 
     def ref(self, name: str) -> BlobRef:
-        """Return what is needed to read a blob of which only the name is known."""
         path = self._path(name)
+        if not path.is_file():
+            raise _damaged(path, "is missing")
         with naming_faults(path):
             return BlobRef(name, path.stat().st_size)
 

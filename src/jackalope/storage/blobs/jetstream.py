@@ -62,6 +62,12 @@ class JetStreamBlobs(Blobs):
             draft.add(chunk)
         draft.finish()
 
+    def ref(self, name: str) -> BlobRef:
+        if (end := self._get(name, _END)) is None:
+            raise Corrupt(f"{self.stream}: blob {name} is missing")
+        found = json.loads(end)
+        return BlobRef(name, found["size"], found["digest"])
+
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         end = self._get(ref.blob, _END)
