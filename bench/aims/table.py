@@ -70,7 +70,7 @@ _CPU = (
 )
 _AMQP = (
     "A call is one read and one write for the request and for the reply, with nothing to spare; "
-    "each is a turn of some 370 flat calls in Python. Less takes compiled frames."
+    "each is a turn of at most 370 calls, flat. Less takes compiled frames."
 )
 _HTTP = (
     "Requests wait for the loop of the broker, which tasks keep busy, and a list for a thread that "
