@@ -55,6 +55,7 @@ def test_ports_and_probes_are_those_of_the_broker(tmp_path: Path) -> None:
     paths = {route.path for route in WATCHING}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         assert broker()[probe]["httpGet"]["path"] in paths
+    assert broker()["readinessProbe"]["httpGet"]["path"] == "/health/ready"
 
 
 def test_nodes_are_found_before_they_are_ready_and_kept_apart() -> None:

@@ -34,11 +34,13 @@ export function Cluster() {
       </PageHead>
       <Problem failure={failure} />
       {data?.problems.map((each) => <p key={each} class="problem" role="alert">{each}</p>)}
-      {data && data.members.length > 0 && <Members info={data} />}
-      <div class="grid cards">
-        {data?.log && <Log info={data} />}
-        {data && data.members.length > 0 && <Failovers info={data} />}
-        <ThisNode isAlone={!data?.members.length} />
+      <div class="stack">
+        {data && data.members.length > 0 && <Members info={data} />}
+        <div class="grid cards">
+          {data?.log && <Log info={data} />}
+          {data && data.members.length > 0 && <Failovers info={data} />}
+          <ThisNode isAlone={!data?.members.length} />
+        </div>
       </div>
     </>
   );
