@@ -363,6 +363,7 @@ class Node:
         why = self._refusal()
         if bool(why) == self.view.is_eligible:
             log.info("this node may not lead" if why else "this node may lead again", why=why)
+        if why != self.view.unfit:
             self._do(Eligibility(not why, why))
 
     def _listen(self) -> list[Heard]:
