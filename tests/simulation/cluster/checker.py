@@ -202,11 +202,13 @@ class ClusterChecker(Checker):
     @_noticed
     def on_blob_deleted(self, life: Life, name: str) -> None:
         """Take a blob that a node deletes."""
-        is_led = self.writers.get(self.epoch) == life.machine.name
-        _demand(is_led, "who is deposed deletes no blob", life.machine.name, name)
+        self.counts["BlobsDeleted"] += 1
+        led = [epoch for epoch, writer in self.writers.items() if writer == life.machine.name]
+        _demand(led and life.leads, "only who leads deletes blobs", life.machine.name, name)
+        if led:
+            self._check_late(life, max(led))
         for task in self.shadow.book.tasks.values():
-            bodies = (task.payload,)
-            is_named = any(isinstance(each, BlobRef) and each.blob == name for each in bodies)
+            is_named = isinstance(task.payload, BlobRef) and task.payload.blob == name
             _demand(not is_named or self._is_forgotten(task), "what is named stays", task)
 
     @_noticed

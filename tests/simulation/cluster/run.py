@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from jackalope.broker.cluster.leadership import Role, Timing
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.invariants import check
+from jackalope.core.task import TaskSpec
 from jackalope.storage import Fenced
 from tests.simulation import faults
 from tests.simulation.checker import Violation
@@ -36,6 +39,17 @@ class ClusterWorker(SimWorker):
     """A worker whose tasks are short, so that worlds are."""
 
     longest_us = 6 * SECOND
+
+
+class ClusterClient(SimClient):
+    """A client some of whose payloads are in the store that all nodes share."""
+
+    def _spec(self) -> TaskSpec:
+        spec, link = super()._spec(), self.link
+        if not isinstance(link, ClusterLink) or self.world.rng.random() < 0.7:
+            return spec
+        with link.life.process.context():
+            return msgspec.structs.replace(spec, payload=link.life.broker.blobs.write([b"large"]))
 
 
 @dataclass(frozen=True)
@@ -309,7 +323,7 @@ def _run(seed: int, cluster: Cluster) -> Report:
     world, checker, rng = cluster.world, cluster.checker, cluster.world.rng
     world.faults = _PEER_FAULTS
     node: Any = cluster
-    clients = [SimClient(world, node, f"client{n}", rng.randrange(20, 60)) for n in range(2)]
+    clients = [ClusterClient(world, node, f"client{n}", rng.randrange(20, 60)) for n in range(2)]
     queues = tuple(rng.sample(list(QUEUES), rng.randrange(1, len(QUEUES) + 1)))
     names = rng.choice((None, NAMES[:2], NAMES[1:]))
     ClusterWorker(world, node, "w0", queues=queues, keys=(), slots=rng.randrange(1, 5), names=names)
