@@ -29,3 +29,12 @@ def last(folder: str, seconds: float) -> int:
 @app.task(queue="marks")
 def echo(body: bytes) -> bytes:
     return body
+
+
+@app.task(queue="models", retries=5)
+def serve(folder: str, number: int, seconds: float = 0) -> str:
+    """Leave a file, take a while, and tell which worker of the pool did it."""
+    with Path(folder, str(number)).open("a") as file:
+        file.write(f"{os.environ['WORKER_ID']}\n")
+    time.sleep(seconds)
+    return os.environ["WORKER_ID"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.cluster.members import Member, members_of, timing_of
 from jackalope.broker.cluster.node import Node
@@ -20,6 +21,7 @@ from jackalope.broker.config.exposure import client_context
 from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config, Upgrade
 from jackalope.broker.service import Broker
 from jackalope.core.assertions import must
+from jackalope.core.durations import SECOND
 from jackalope.doors.forwarding import Forwarding
 from jackalope.storage import Blobs, OutOfReach, Storage, StorageFault
 from jackalope.storage.blobs.folder import FolderBlobs
@@ -28,9 +30,12 @@ from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.nats_server import NatsServer, ServerPlace
 from jackalope.storage.snapshots import MOVING
+from jackalope.transport.address import Address
 from jackalope.wire.peer import PART_BYTES, LogCopy, LogHealth
 
 if TYPE_CHECKING:
+    from jackalope.pools.launcher import Launcher, Reach
+    from jackalope.pools.leading import LeaderPools
     from jackalope.storage.shared.jetstream import JetStreamEngine
 
 log = structlog.get_logger(component="cluster")
@@ -58,8 +63,10 @@ def missing_packages(cluster: ClusterConfig) -> list[str]:
 class ClusterPlace:
     """What a node has beside its broker: the client of the log, and the server behind it."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, launchers: Mapping[str, Launcher] | None = None) -> None:
         self._config = config
+        self._launchers = launchers or {}
+        self.pools: LeaderPools | None = None  # if there are launchers, once there is a node
         self.members: dict[str, Member] = members_of(config)
         self.server: NatsServer | None = None
         self._journal: SharedJournal | None = None
@@ -140,6 +147,8 @@ class ClusterPlace:
             timing_of(self._config),
         )
         node.on_lead = lambda: self._declare(broker)
+        if self._launchers:
+            self.pools = self._keep_pools(broker, node)
         node.find = self._find
         node.may_found = cluster.founder in ("", cluster.node)
         node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
@@ -155,7 +164,6 @@ class ClusterPlace:
             asyncio.create_task(self._look_at_log(node), name="jackalope-log-health"),
         ]
         node.members = len(self.members)
-        self._supervising = asyncio.create_task(self.supervise(), name="jackalope-nats-server")
         return node
 
     def forwarding(self, node: Node) -> Forwarding:
@@ -180,7 +188,52 @@ class ClusterPlace:
     async def _declare(self, broker: Broker) -> None:
         from jackalope.cli.serving import declare
 
-        await declare(broker, self._config)
+        if self.pools is not None:
+            await self.pools.lead()
+        try:
+            await declare(broker, self._config)
+        finally:
+            if self.pools is not None:
+                self.pools.begin()
+
+    def _keep_pools(self, broker: Broker, node: Node) -> LeaderPools:
+        """Let pools be kept while this node leads."""
+        from jackalope.pools.launchers import is_local
+        from jackalope.pools.leading import LeaderPools
+
+        # The only node leads again when it is started again, and finds all its workers.
+        is_alone = len(self.members) == 1
+        local = [
+            name
+            for name in self._launchers
+            if not is_alone and is_local(self._config.launchers[name])
+        ]
+        every_s = self._config.launch.every_us / SECOND
+        pools = LeaderPools(broker, self._launchers, local, self._reach(), every_s)
+
+        def follow() -> None:
+            view = node.view
+            if view.role is not Role.LEADING:
+                is_out = view.role is Role.QUARANTINED
+                pools.follow(another_leads=is_out or view.leader not in ("", view.name))
+
+        node.changed.append(follow)
+        return pools
+
+    def _reach(self) -> Reach:
+        """Return how launched workers reach the cluster: this node first, then all others."""
+        from jackalope.pools.launcher import Reach
+
+        config, me = self._config, self.members[self._config.cluster.node]
+        has_tls = bool(config.tls.cert)
+        others = tuple((each.host, each.native) for each in self.members.values() if each != me)
+        native = Address(me.host, me.native, tls=has_tls and config.native.tls, others=others)
+        scheme = "amqps" if has_tls and config.amqp.tls else "amqp"
+        amqp = f"{scheme}://{me.address('amqp')}" if config.amqp.enabled else ""
+        launch = config.launch
+        return Reach(
+            launch.address or str(native), launch.amqp or amqp, config.amqp.message_bytes_max
+        )
 
     def _find(self, name: str, door: str) -> str:
         member = self.members.get(name)

@@ -89,6 +89,7 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     worker, forwarding = _join(broker, place)
     try:
         doors = await _start(broker, worker, config, forwarding)
+        doors += [] if place is None or place.pools is None else [place.pools]
     except BaseException:
         with suppress(Exception):
             await worker.stop()
@@ -166,7 +167,7 @@ def _place_in_cluster(config: Config) -> ClusterPlace | None:
 
     if problems := cluster_problems(config) + missing_packages(config.cluster):
         raise bad_config(problems)
-    return ClusterPlace(config)
+    return ClusterPlace(config, make_launchers(config))
 
 
 async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: bool) -> Storage:
@@ -236,7 +237,7 @@ async def _start(
     if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
         raise bad_config(problems)
     tls = _tls(config)
-    launchers = make_launchers(config)
+    launchers = make_launchers(config) if broker.leader is None else {}
     await worker.start()
     pools = await start_pools(broker, config, launchers)
     if broker.leader is None:
@@ -529,16 +530,13 @@ def make_launchers(config: Config) -> dict[str, Launcher]:
     """Make every launcher that is configured. Nothing is started yet.
 
     Each owns what it starts: another launcher of this broker does not see it, nor does another
-    broker.
+    broker. In a cluster, the launchers of all nodes own together what all of them see.
     """
     if not config.launchers:
         return {}
     from jackalope.pools.launchers import make_launcher
 
     home, made, problems = Path(config.data.folder).resolve(), {}, []
-    # Two brokers may have folders of the same name, each in its own container.
-    home.mkdir(parents=True, exist_ok=True)
-    broker_id = folder_id(home)
     for name, settings in config.launchers.items():
         if name == NO_LAUNCHER or settings.get("type") == "none":
             problems.append(
@@ -547,12 +545,25 @@ def make_launchers(config: Config) -> dict[str, Launcher]:
             )
             continue
         try:
-            made[name] = make_launcher(settings, home / _FOLDER / name, f"{broker_id}/{name}")
+            owner = f"{_owner(config, home, settings)}/{name}"
+            made[name] = make_launcher(settings, home / _FOLDER / name, owner)
         except ValueError as error:
             problems.append(f"launchers.{name}: {error}")
     if problems:
         raise bad_config(problems)
     return made
+
+
+def _owner(config: Config, home: Path, settings: Mapping[str, object]) -> str:
+    """Return whose workers these are."""
+    from jackalope.pools.launchers import is_local
+
+    cluster = config.cluster
+    if cluster.id:
+        return f"{cluster.id}/{cluster.node}" if is_local(settings) else cluster.id
+    # Two brokers may have folders of the same name, each in its own container.
+    home.mkdir(parents=True, exist_ok=True)
+    return folder_id(home)
 
 
 async def start_pools(

@@ -82,15 +82,19 @@ class PoolService(LocalSession):
         self._following = asyncio.create_task(self._follow(), name="jackalope-pools")
 
     async def stop(self) -> None:
-        """Carry out no more orders. What runs goes on running."""
+        """Carry out no more orders, and let go of the launchers. What runs goes on running."""
+        await self.rest()
+        for rounds in self._rounds.values():
+            await rounds.launcher.close()
+
+    async def rest(self) -> None:
+        """Carry out no more orders."""
         self._is_stopping = True
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
             self._following = None
         self.close()
-        for rounds in self._rounds.values():
-            await rounds.launcher.close()
 
     async def _register(self) -> None:
         self.open()

@@ -40,7 +40,10 @@ class Docker(Backend):
         return self.made(host="tcp://127.0.0.1:9")
 
     def made(self, owner: str = "one", **settings: object) -> Launcher:
-        given: dict[str, object] = {
+        return make_launcher(self.settings(**settings), self.folder / "home", owner)
+
+    def settings(self, **settings: object) -> dict[str, object]:
+        return {
             "type": "docker",
             "image": IMAGE,
             "command": [str(self.worker)],
@@ -49,4 +52,3 @@ class Docker(Backend):
             "timeout": "60s",
             **settings,
         }
-        return make_launcher(given, self.folder / "home", owner)

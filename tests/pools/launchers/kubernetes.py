@@ -48,7 +48,10 @@ class Kubernetes(Backend):
         return self.made(url="http://127.0.0.1:9")
 
     def made(self, owner: str = "one", url: str = "", **settings: object) -> Launcher:
-        given: dict[str, object] = {
+        return make_launcher(self.settings(url, **settings), self.folder / "home", owner)
+
+    def settings(self, url: str = "", **settings: object) -> dict[str, object]:
+        return {
             "type": "kubernetes",
             "image": "registry.example/worker:1",
             "command": [str(self.worker)],
@@ -59,7 +62,6 @@ class Kubernetes(Backend):
             "timeout": "60s",
             **settings,
         }
-        return make_launcher(given, self.folder / "home", owner)
 
     def kubeconfig(self, url: str) -> Path:
         path = self.folder / f"kubeconfig-{url.rpartition(':')[2]}"

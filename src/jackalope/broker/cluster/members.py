@@ -103,8 +103,6 @@ def cluster_problems(config: Config) -> list[str]:
     problems += _log_problems(config)
     if config.amqp.management:
         problems.append("amqp.management: not served by a cluster")
-    if config.launchers:
-        problems.append("launchers: pools are not started by a cluster; start workers yourself")
     return problems
 
 

@@ -478,7 +478,8 @@ class LaunchConfig(msgspec.Struct, frozen=True):
         str,
         _about(
             "The address at which launched workers reach this broker, such as "
-            "`jackalope://broker.example:7420`; empty for the address of the native door."
+            "`jackalope://broker.example:7420`; empty for the address of the native door, in a "
+            "cluster for those of all members."
         ),
     ] = ""
     amqp: Annotated[

@@ -7,6 +7,7 @@ that some of them need are extras, and are loaded when such a launcher is made.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +24,7 @@ from jackalope.pools.launchers.settings import (
     read_settings,
 )
 
-__all__ = ["make_launcher"]
+__all__ = ["is_local", "make_launcher"]
 
 
 def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Launcher:
@@ -54,6 +55,17 @@ def make_launcher(settings: Mapping[str, object], home: Path, owner: str) -> Lau
             from jackalope.pools.launchers.kubernetes import KubernetesLauncher  # noqa: PLC0415
 
             return KubernetesLauncher(read, owner)
+
+
+def is_local(settings: Mapping[str, object]) -> bool:
+    """Return whether what a launcher starts can be seen on this machine alone."""
+    match read_settings(settings):
+        case KubernetesSettings():
+            return False
+        case DockerSettings(host=host):
+            return (host or os.environ.get("DOCKER_HOST") or "unix:").startswith("unix:")
+        case _:
+            return True
 
 
 def _need(package: str, extra: str) -> None:
