@@ -243,7 +243,7 @@ def test_no_more_than_so_many_are_let_in(monkeypatch: pytest.MonkeyPatch) -> Non
     async def play() -> None:
         async with opened() as door:
             links = [await connect("127.0.0.1", door.port, GOOD) for _ in range(2)]
-            with pytest.raises(PeerGone):
+            with pytest.raises(PeerRefused, match="2 nodes and programs are connected"):
                 await connect("127.0.0.1", door.port, GOOD)
             await links[0].leave()
             await until(lambda: door.connections == 1)
@@ -252,6 +252,63 @@ def test_no_more_than_so_many_are_let_in(monkeypatch: pytest.MonkeyPatch) -> Non
                 await link.leave()
 
     asyncio.run(play())
+
+
+@asynccontextmanager
+async def silent(port: int, count: int, host: str) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Open connections that say nothing, one after the other, from an address of this machine."""
+    readers, writers = [], []
+    for _ in range(count):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0))
+        await reader.readexactly(1)  # The door has begun to serve it.
+        readers.append(reader)
+        writers.append(writer)
+    yield readers
+    for writer in writers:
+        writer.close()
+
+
+async def is_dropped(reader: asyncio.StreamReader) -> bool:
+    """Return whether the other end has closed a connection, which is not when it gives it up."""
+    try:
+        async with asyncio.timeout(2):
+            await reader.read(-1)
+    except TimeoutError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@in_loop
+async def test_members_get_in_past_any_number_of_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "HELLO_S", 60)  # None is given up for its silence.
+    async with opened() as door:
+        member = await connect("127.0.0.1", door.port, GOOD)
+        count = server.CONNECTIONS_MAX + server.STRANGERS_MAX
+        async with silent(door.port, count, "127.0.0.1") as strangers:
+            assert door.connections <= server.STRANGERS_MAX + 2
+            second = await connect("127.0.0.1", door.port, GOOD)
+            for link in (member, second):
+                assert (await link.ask(AskStatus(), NodeStatus)).node == "a"
+                await link.leave()
+            # The oldest were dropped, and the last of them is still listened to.
+            assert await is_dropped(strangers[0])
+            assert not await is_dropped(strangers[-1])
+
+
+@in_loop
+async def test_strangers_drop_each_other_and_not_who_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "HELLO_S", 60)  # None is given up for its silence.
+    async with (
+        opened() as door,
+        silent(door.port, 1, "127.0.0.2") as lone,
+        silent(door.port, 2 * server.STRANGERS_MAX, "127.0.0.1") as crowd,
+    ):
+        assert await is_dropped(crowd[0])
+        assert not await is_dropped(lone[0])
 
 
 @in_loop

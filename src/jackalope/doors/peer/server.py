@@ -2,6 +2,10 @@
 
 Owns the listening socket, the proofs and the limits. What is answered is the host's
 (`jackalope.broker.cluster.peer_host`). The other end is `jackalope.broker.cluster.peer_link`.
+
+Those that have not proved themselves have a limit of their own, and one that is new takes the place
+of the oldest at the address that has most of them: strangers can neither take the places of members
+nor keep members that come from elsewhere from proving that they are.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from hmac import compare_digest
@@ -48,7 +53,9 @@ log = structlog.get_logger(component="peer")
 #: How long a connection may be silent between two requests.
 IDLE_S = 60.0
 
+#: How many may be connected that have the secret, and how many that have not shown it yet.
 CONNECTIONS_MAX = 64
+STRANGERS_MAX = 32
 
 
 class Host(Protocol):
@@ -88,6 +95,8 @@ class PeerDoor:
         self._tls = tls
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[PeerLink, str] = {}  # and where each is, the oldest first
+        self._proved: set[PeerLink] = set()
 
     @property
     def port(self) -> int:
@@ -122,12 +131,19 @@ class PeerDoor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._tasks) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        task = asyncio.create_task(self._serve(PeerLink(reader, writer, host_codec)))
+        link = PeerLink(reader, writer, host_codec)
+        if len(self._strangers) >= STRANGERS_MAX:
+            self._drop_stranger()
+        self._strangers[link] = str((writer.get_extra_info("peername") or ("",))[0])
+        task = asyncio.create_task(self._serve(link))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _drop_stranger(self) -> None:
+        (crowded, _), *_ = Counter(self._strangers.values()).most_common(1)
+        oldest = next(link for link, host in self._strangers.items() if host == crowded)
+        del self._strangers[oldest]
+        oldest.abort()
 
     async def _serve(self, link: PeerLink) -> None:
         try:
@@ -148,6 +164,8 @@ class PeerDoor:
         except Exception:
             log.exception("a peer was not answered", peer=link.peer)
         finally:
+            self._strangers.pop(link, None)
+            self._proved.discard(link)
             if link.is_stuck():
                 link.abort()
             link.close()
@@ -164,6 +182,10 @@ class PeerDoor:
             raise PeerRefused("the secret is another one")
         if greeting.cluster not in ("", host.cluster):
             raise PeerRefused(f"this node is of the cluster {host.cluster!r}")
+        if len(self._proved) >= CONNECTIONS_MAX:
+            raise PeerRefused(f"{CONNECTIONS_MAX} nodes and programs are connected already")
+        self._strangers.pop(link, None)
+        self._proved.add(link)
         link.peer = greeting.node
         link.bytes_max = REQUEST_BYTES_MAX
         await link.send(
