@@ -268,8 +268,8 @@ class Engine:
         counters.level = max(counters.level, level)
         self.core.level = min(counters.level or LEVEL, LEVEL)
 
-    def raise_level(self, level: int) -> None:
-        """Let an empty batch of a higher level stand in the journal, in the journal's thread."""
+    def append_empty(self, level: int) -> None:
+        """Let an empty batch of a level stand in the journal, in the journal's thread."""
         self.sequence = self._journal.append(encode_batch([], level))
         self.use_level(level)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from jackalope.broker import engine, writers
 from jackalope.broker.cluster import node, peers
 from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.core.durations import DAY, SECOND
@@ -68,6 +69,41 @@ def test_what_all_have_is_cut_and_all_start_again_from_their_own_disks(tmp_path:
             machines = await cluster.settled()
             await flushed(machines)
             await until(lambda: first_batch(machines[0]) > 20)
+            for each in machines:
+                await each.stop()
+                await each.start()
+                await cluster.settled()
+                assert each.node.restores == 0
+            await submit(cluster, 100, 5)
+            await check_equal(cluster)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("beats_max", [5, 1_000])
+def test_beats_of_an_idle_cluster_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beats_max: int
+) -> None:
+    """The last batch stays, and all behind it; so there is an empty one now and then."""
+    monkeypatch.setattr(node, "_BEATS_MAX", beats_max)
+    monkeypatch.setattr(engine, "FORGET_EVERY_US", SECOND // 10)
+    monkeypatch.setattr(writers, "_FLUSH_EVERY_US", SECOND // 10)
+
+    async def play() -> None:
+        log = MemoryLog()
+        async with running(tmp_path, lambda: MemoryEngine(log), has_peers=True) as cluster:
+            await submit(cluster, 1, 3)
+            machines = await cluster.settled()
+            await flushed(machines)
+            idle_at = log.end
+            await until(lambda: log.end > idle_at + 40)
+            if beats_max > 40:
+                trims = sum(each.node.trims for each in machines)
+                await until(lambda: sum(each.node.trims for each in machines) > trims + 5)
+                assert min(log.messages) < idle_at
+                return
+            await until(lambda: min(log.messages) > idle_at + 20)
+            monkeypatch.setattr(node, "_BEATS_MAX", 1_000)
             for each in machines:
                 await each.stop()
                 await each.start()

@@ -84,6 +84,8 @@ _DOUBT_S = 0.25
 #: How often the leader trims the log, and how often a node syncs its history for that.
 _TRIM_S = 5.0
 _SYNC_S = 30.0
+#: What stands behind the last batch cannot be trimmed: after so many beats there is an empty one.
+_BEATS_MAX = 1_000
 #: A follower that lags by more has not caught up.
 _LAG_US_MAX = 5 * SECOND
 
@@ -210,7 +212,7 @@ class Node:
             raise ValueError(f"not every member reads level {level}: {'; '.join(lacking)}")
         if level > self.level():
             engine = self._broker.engine
-            await self._broker.in_journal(lambda: engine.raise_level(level))
+            await self._broker.in_journal(lambda: engine.append_empty(level))
             log.info("the level of the log is raised", level=level)
 
     def _unreadable(self) -> str:
@@ -568,7 +570,7 @@ class Node:
                 await self.raise_level(level)
             if self._do(Tick()) is Action.BEAT:
                 try:
-                    await self._beat()
+                    await self._break_silence()
                 except Fenced:
                     self._broker.relieve()
                     return
@@ -646,6 +648,18 @@ class Node:
     async def _beat(self) -> None:
         at_us = self._broker.now_us()
         await self._broker.in_journal(lambda: self._journal.beat(at_us))
+        self._note_stored()
+
+    async def _break_silence(self) -> None:
+        """Put a beat; or an empty batch now and then, so that the beats before it can be cut.
+
+        Not while a turn is being stored: if that fails, the state is read from disk on the loop.
+        """
+        engine, level = self._broker.engine, self.level()
+        if self._journal.beats < _BEATS_MAX or engine.is_turning or engine.fault is not None:
+            await self._beat()
+            return
+        await self._broker.in_journal(lambda: engine.append_empty(level))
         self._note_stored()
 
     def _note_stored(self) -> None:

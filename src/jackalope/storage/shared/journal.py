@@ -132,11 +132,17 @@ class SharedJournal:
         self._is_placed = False
         self._is_ahead = False  # the mark is ahead of the mirror
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
+        self._batch_at = 0  # the position of the last batch, or a little before it
 
     @property
     def founds(self) -> bool:
         """Whether this node is to begin the log with its state."""
         return self.founding is not None and self.founding.exists() and bool(self.mark.sequence)
+
+    @property
+    def beats(self) -> int:
+        """How many messages stand behind the last batch, which cannot be cut off the log."""
+        return self.mark.position - self._batch_at
 
     def adopt(self, mirror: Mirror) -> None:
         """Go on with another mirror; `find_place` comes next."""
@@ -176,6 +182,7 @@ class SharedJournal:
         self._joiner, self._is_placed = Joiner(), False
         self._mirror_fault, self._is_ahead = None, False
         self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
+        self._batch_at = low - 1
 
     def follow(self, patience_s: float) -> list[Heard]:
         """Return what stands in the log after the mark; wait so long for it. Moves the mark.
@@ -410,6 +417,8 @@ class SharedJournal:
         self._advance(entry)
 
     def _advance(self, entry: Entry) -> None:
+        if entry.kind == Kind.BATCH:
+            self._batch_at = self.mark.position
         self.mark = self.mark._replace(
             sequence=entry.sequence, digest=entry.digest, epoch=entry.epoch
         )
