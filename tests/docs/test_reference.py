@@ -90,6 +90,11 @@ def test_decision_has_its_parts(path: Path) -> None:
     assert f"| {number} | [{title}]({path.name}) |" in read("decisions/index.md")
 
 
+def test_decisions_are_listed_once_and_in_order() -> None:
+    listed = re.findall(r"^\| (\d{4}) \|", read("decisions/index.md"), re.MULTILINE)
+    assert listed == [path.name[:4] for path in DECISIONS]
+
+
 @pytest.mark.parametrize("folder", ["reference", "explanation"])
 def test_every_page_is_listed(folder: str) -> None:
     index = read(f"{folder}/index.md")
