@@ -1,6 +1,7 @@
 """Clusters of real processes: clients and workers go on while brokers and servers are killed."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.timeout(300)
 #: How long nothing may be acknowledged. In earnest a broker that is killed costs less than two
 #: seconds, and a server that decided four to nine; here two cores run three of each, and the tests.
 GAP_S = 30.0
+
+STARTED_AGAIN = "nats-server is started again"
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +59,10 @@ def worker(whole: Brokers, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def client(brokers: Brokers) -> Iterator[Jackalope]:
+def client(brokers: Brokers, address: str = "") -> Iterator[Jackalope]:
     """Let the tasks of the application be submitted to a cluster."""
     app = application.app
-    before, app.address = app.address, Jackalope(brokers.address).address
+    before, app.address = app.address, Jackalope(address or brokers.address).address
     try:
         yield app
     finally:
@@ -97,7 +100,6 @@ def run(brokers: Brokers, tmp_path: Path, fault: Callable[[], None]) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.feature("D36")
 def test_a_killed_leader_costs_no_task(whole: Brokers, tmp_path: Path) -> None:
     run(whole, tmp_path, lambda: whole.leader().kill())
 
@@ -111,7 +113,6 @@ def test_a_stopped_leader_hands_over(whole: Brokers, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("worker")
-@pytest.mark.feature("D36")
 def test_a_leader_that_is_stopped_for_a_while_is_fenced(whole: Brokers, tmp_path: Path) -> None:
     old = whole.leader()
     assert old.process is not None
@@ -125,8 +126,12 @@ def test_a_leader_that_is_stopped_for_a_while_is_fenced(whole: Brokers, tmp_path
 @pytest.mark.usefixtures("worker")
 def test_a_killed_server_costs_no_task(whole: Brokers, tmp_path: Path) -> None:
     """The leader has lost its own copy of the log, and another node leads."""
-    pid = int((whole.leader().folder / "data" / "nats" / "server.pid").read_text())
+    leader = whole.leader()
+    pid = int((leader.folder / "data" / "nats" / "server.pid").read_text())
+    before = leader.log().count(STARTED_AGAIN)
     run(whole, tmp_path, lambda: os.kill(pid, signal.SIGKILL))
+    until(lambda: leader.log().count(STARTED_AGAIN) > before, whole.all)
+    assert leader.log().count(STARTED_AGAIN) == before + 1
 
 
 def test_a_long_task_outlives_its_leader(
@@ -159,6 +164,38 @@ def test_a_large_payload_is_read_from_another_leader(whole: Brokers) -> None:
                 assert await handle.result(timeout=120) == body
 
     asyncio.run(play())
+
+
+def test_a_client_that_was_given_one_address_learns_the_others(whole: Brokers) -> None:
+    leader = whole.leader()
+
+    async def play() -> None:
+        with client(whole, f"jackalope://{leader.address('native')}") as app:
+            async with app:
+                await application.echo.submit(b"before")
+                await asyncio.to_thread(leader.kill)
+                async with asyncio.timeout(120):
+                    await application.echo.submit(b"after")
+
+    asyncio.run(play())
+    assert not leader.is_up
+
+
+def test_cluster_status_shows_who_answers(whole: Brokers) -> None:
+    leader = whole.leader()
+    follower = next(each for each in whole.all if each is not leader)
+    address = f"jackalope://{follower.address('native')}"
+    shown = subprocess.run(
+        [sys.executable, "-m", "jackalope", "--broker", address, "cluster-status", "-f", "json"],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert shown.returncode == 0, shown.stderr
+    cluster = json.loads(shown.stdout)
+    assert cluster["is_replicated"] is True
+    (node,) = cluster["nodes"]
+    assert (node["node"], node["role"]) == (leader.address("native"), "leader")
 
 
 def test_nodes_tell_what_they_are_on_the_peer_port(whole: Brokers) -> None:

@@ -130,6 +130,28 @@ def test_a_peer_that_follows_is_spliced_where_all_are() -> None:
     run(play())
 
 
+@pytest.mark.parametrize(
+    ("mode", "members"),
+    [
+        (Forward.AUTO, ("a:1", "b:2")),
+        (Forward.NEVER, ("a:1", "b:2")),
+        (Forward.ALWAYS, ()),  # It may not be able to reach them.
+    ],
+)
+def test_the_leader_names_the_members(mode: Forward, members: tuple[str, ...]) -> None:
+    async def play() -> None:
+        async with open_house(None) as house:
+            alone_welcome = (await house.peer()).welcome
+            assert (alone_welcome.members, alone_welcome.epoch) == ((), 0)
+            cluster = put_into_cluster(house, None)
+            house.door.forwarding = Forwarding(cluster, mode, SECRET, None, ("a:1", "b:2"))
+            welcome = (await house.peer()).welcome
+            assert (welcome.members, welcome.epoch) == (members, 7)
+            alone(house)
+
+    run(play())
+
+
 def test_without_forwarding_an_old_peer_is_closed() -> None:
     async def play() -> None:
         async with pair(Forward.NEVER) as both:

@@ -11,7 +11,7 @@ from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Reje
 from jackalope.transport import connector as connector_module
 from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connector import Connector
-from jackalope.wire.messages import AnyMessage, Hello, Nack
+from jackalope.wire.messages import AnyMessage, Hello, Nack, Welcome
 from tests.client.peer import ScriptedBroker, run, until
 from tests.ports import refusing_port
 
@@ -66,6 +66,49 @@ def test_members_are_tried_in_their_order_and_the_next_at_once(dead: int) -> Non
             assert second.address.port == two.port
             assert peer.troubles == []
             await second.close()
+
+    run(test())
+
+
+def naming(*places: str) -> ScriptedBroker:
+    """Return a broker that names the members of its cluster."""
+    welcome = Welcome(1, 1, "pulse", 10_000_000, 2**24, "scripted", 0, places, 7)
+    return ScriptedBroker(lambda message: [welcome] if isinstance(message, Hello) else None)
+
+
+def test_members_are_learned_and_tried_after_those_that_were_given(dead: int) -> None:
+    async def test() -> None:
+        async with ScriptedBroker() as two, naming(f"[::1]:{dead}", f"127.0.0.1:{two.port}") as one:
+            peer = Peer(one.port, dead)
+            first = await peer.connector.connect()
+            assert peer.connector.address_of(first).others == (
+                ("127.0.0.1", dead),
+                ("::1", dead),
+                ("127.0.0.1", two.port),
+            )
+            await one.stop()
+            await first.ended()
+            second = await peer.connector.connect()
+            assert second.address.port == two.port
+            # One that names none, as an older one would, does not make the others forgotten.
+            assert ("127.0.0.1", one.port) in peer.connector.address_of(second).others
+            await second.close()
+
+    run(test())
+
+
+def test_learned_members_keep_all_but_the_place() -> None:
+    async def test() -> None:
+        async with naming("127.0.0.1:1", "member.example:2") as broker:
+            given = f"jackalope://a%20key@127.0.0.1:{broker.port}/lab"
+            connector = Connector(parse_address(given), Hello(), heard=print, troubled=print)
+            connection = await connector.connect()
+            assert connector._members == [
+                parse_address(given),
+                parse_address("jackalope://a%20key@127.0.0.1:1/lab"),
+                parse_address("jackalope://a%20key@member.example:2/lab"),
+            ]
+            await connection.close()
 
     run(test())
 

@@ -170,7 +170,8 @@ class ClusterPlace:
         """Return what the doors do with those who should be at another node."""
         cluster = self._config.cluster
         tls = client_context(self._config.tls, self._config.peer.ca)
-        return Forwarding(node, cluster.forward, cluster.secret, tls)
+        doors = tuple(member.address("native") for member in self.members.values())
+        return Forwarding(node, cluster.forward, cluster.secret, tls, doors)
 
     async def _look_at_log(self, node: Node) -> None:
         """Keep what people are shown of the log up to date."""

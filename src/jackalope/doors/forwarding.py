@@ -97,9 +97,13 @@ class Forwarding:
         mode: Forward = Forward.NEVER,
         secret: str = "",
         tls: ssl.SSLContext | None = None,
+        members: tuple[str, ...] = (),
     ) -> None:
         self.leader = leader
         self.mode = mode
+        # The native doors of all nodes, for peers that look for another when this one is lost.
+        # Where everything is forwarded, peers may not be able to reach them.
+        self.members = () if mode is Forward.ALWAYS else members
         self.tls = tls  # for connections to doors of other nodes that have TLS
         self.splices: dict[Splice, None] = {}  # all that are open
         self._open: Counter[str] = Counter()

@@ -147,8 +147,9 @@ async def cluster_status(client: "Jackalope", screen: "Screen") -> None:
         jackalope cluster-status
     """
     view = await client.stats()
-    address = f"{client.address.host}:{client.address.port}"
-    is_replicated = bool(client.address.others)
+    connection = await client.session().connected()
+    address = f"{connection.address.host}:{connection.address.port}"
+    is_replicated = connection.welcome.epoch > 0
     role = "leader" if is_replicated else "single"
     node = {
         "node": address,

@@ -334,7 +334,7 @@ class Connection(asyncio.Protocol):
         elif not self._let_in(hello):
             return
         self._outgoing.is_fetching, self._head = hello.fetches, b""
-        config = self._door.config
+        config, forwarding = self._door.config, self._door.forwarding
         self._reader.allow(config.frame_bytes_max)
         server = f"jackalope {__version__}"
         self._write(
@@ -346,6 +346,8 @@ class Connection(asyncio.Protocol):
                 config.frame_bytes_max,
                 server,
                 max(0, self._part_bytes_max),
+                () if forwarding is None else forwarding.members,
+                0 if forwarding is None else forwarding.leader.epoch,
             )
         )
 
