@@ -53,6 +53,7 @@ def test_the_cluster_goes_on(run: Run, do: faults.Do) -> None:
     assert longest_gap_s(run.acknowledgements(), began, now()) < GAP_S
 
 
+@pytest.mark.feature("D36")
 @pytest.mark.parametrize("check", checks.CHECKS, ids=lambda check: str(check.__name__))
 def test_it_kept_its_promises(evidence: Evidence, check: checks.Check) -> None:
     assert check(evidence) == []

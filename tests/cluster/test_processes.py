@@ -100,6 +100,7 @@ def run(brokers: Brokers, tmp_path: Path, fault: Callable[[], None]) -> None:
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.feature("D36")
 def test_a_killed_leader_costs_no_task(whole: Brokers, tmp_path: Path) -> None:
     run(whole, tmp_path, lambda: whole.leader().kill())
 
@@ -113,6 +114,7 @@ def test_a_stopped_leader_hands_over(whole: Brokers, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("worker")
+@pytest.mark.feature("D36")
 def test_a_leader_that_is_stopped_for_a_while_is_fenced(whole: Brokers, tmp_path: Path) -> None:
     old = whole.leader()
     assert old.process is not None

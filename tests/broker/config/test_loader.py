@@ -426,7 +426,7 @@ def test_file_of_the_task_queue_design_is_translated(tmp_path: Path) -> None:
     assert leaves - {"auth.api_keys"} <= noted
     idle = {note.key for note in loaded.notes if not note.has_effect}
     assert {key.partition(".")[0] for key in idle} == {"raft", "api", "auth", "worker"}
-    assert "not part of a cluster" in next(str(n) for n in loaded.notes if n.key == "raft.peers")
+    assert "cluster init" in next(str(n) for n in loaded.notes if n.key == "raft.peers")
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class Translated(msgspec.Struct):
     problems: list[tuple[str, str]] = []
 
 
-_CLUSTER = "has no effect: this broker is not part of a cluster"
+_CLUSTER = "has no effect: `jackalope cluster init` writes the configuration of a cluster"
 _WORKER = "has no effect on the broker: `jackalope worker --config` reads it"
 _BCRYPT = (
     "bcrypt hashes are not supported: create each key with `jackalope keys new`, put its output "
