@@ -134,10 +134,11 @@ class Brokers:
 
     def __init__(self, folder: Path, count: int = 3, **more: Any) -> None:
         names = "abcde"[:count]
-        ports = {name: [free_port() for _ in range(7)] for name in names}
+        ports = {name: [free_port() for _ in range(8)] for name in names}
         members = [
-            f"{name}=127.0.0.1 native={native} http={http} amqp={amqp} route={route} peer={peer}"
-            for name, (native, http, amqp, route, peer, _, _) in ports.items()
+            f"{name}=127.0.0.1 native={native} http={http} amqp={amqp} management={management} "
+            f"route={route} peer={peer}"
+            for name, (native, http, amqp, management, route, peer, _, _) in ports.items()
         ]
         self.all = [
             Process(
@@ -148,7 +149,12 @@ class Brokers:
                     # A peer that is stopped, not gone, is noticed by its silence alone.
                     "native": {"port": native, "heartbeat": "500ms"},
                     "http": {"port": http},
-                    "amqp": {"enabled": True, "port": amqp},
+                    "amqp": {
+                        "enabled": True,
+                        "port": amqp,
+                        "management": True,
+                        "management_port": management,
+                    },
                     "cluster": {
                         "id": "test",
                         "node": name,
@@ -160,7 +166,7 @@ class Brokers:
                     **more,
                 },
             )
-            for name, (native, http, amqp, _, _, nats, monitor) in ports.items()
+            for name, (native, http, amqp, management, _, _, nats, monitor) in ports.items()
         ]
 
     @property

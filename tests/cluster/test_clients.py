@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import kiwipy
@@ -254,6 +255,28 @@ def test_gridlike_goes_on_when_the_leader_is_killed(whole: Brokers) -> None:
             await asyncio.gather(working, return_exceptions=True)
 
     asyncio.run(play())
+
+
+# RabbitMQ's management API.
+
+
+def manage(node: Process, method: str, queue: str, **more: Any) -> int:
+    """Do something with a queue, and return the status of the answer; 0 if there is none."""
+    url = f"http://127.0.0.1:{node.config['amqp']['management_port']}/api/queues/%2F/{queue}"
+    with suppress(httpx.TransportError):
+        return httpx.request(method, url, auth=("guest", "guest"), timeout=10, **more).status_code
+    return 0
+
+
+def test_every_node_serves_the_management_api(whole: Brokers) -> None:
+    leader = whole.leader()
+    for node in whole.all:
+        assert manage(node, "PUT", f"of-{node.name}", json={"durable": True}) == 201
+    for node in whole.all:
+        assert {manage(node, "GET", f"of-{each.name}") for each in whole.all} == {200}
+    leader.kill()
+    follower = whole.follower()
+    until(lambda: manage(follower, "GET", f"of-{leader.name}") == 200, whole.all)
 
 
 # kiwipy, which AiiDA speaks.

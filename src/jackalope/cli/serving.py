@@ -249,7 +249,9 @@ async def _start(
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
     http = await _open_http(broker, config, tls, forwarding)
     pages = "" if http is None else _announce_http(config, http)
-    management = None if amqp is None else await _open_management(broker, config, amqp, tls)
+    management = None
+    if amqp is not None:
+        management = await _open_management(broker, config, amqp, tls, forwarding)
     doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
     doors += await _open_peer(broker, worker, config, tls)
     level = config.data.durability.value
@@ -323,7 +325,11 @@ async def _open_amqp(
 
 
 async def _open_management(
-    broker: Broker, config: Config, amqp: AmqpDoor, tls: ssl.SSLContext | None
+    broker: Broker,
+    config: Config,
+    amqp: AmqpDoor,
+    tls: ssl.SSLContext | None,
+    forwarding: Forwarding | None,
 ) -> ManagementDoor | None:
     """Open RabbitMQ's management API, if it is wanted."""
     wanted = config.amqp
@@ -336,8 +342,9 @@ async def _open_management(
 
     settings = replace(config.http, host=wanted.host, port=wanted.management_port)
     context = tls if wanted.tls else None
+    links = ConnectionRegistry(amqp)
     door = ManagementDoor(
-        broker, ConnectionRegistry(amqp), settings, amqp_port=amqp.port, tls=context
+        broker, links, settings, amqp_port=amqp.port, tls=context, forwarding=forwarding
     )
     try:
         await door.start()

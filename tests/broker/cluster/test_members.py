@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from jackalope.broker.cluster.members import cluster_problems, members_of
-from jackalope.broker.config.schema import AmqpConfig, ClusterConfig, ClusterLog, Config
+from jackalope.broker.config.schema import ClusterConfig, ClusterLog, Config
 from jackalope.cli import cluster as cli_cluster
 from jackalope.cli.cluster import missing_packages
 
-THREE = ("a=10.0.0.1", "b=10.0.0.2 native=1 http=2 amqp=3 route=4 peer=5", "c=[::1]")
+THREE = ("a=10.0.0.1", "b=10.0.0.2 native=1 http=2 amqp=3 management=4 route=5 peer=6", "c=[::1]")
 
 
 def config(**changes: Any) -> Config:
@@ -22,8 +21,8 @@ def test_members_have_the_usual_ports_unless_told_otherwise() -> None:
     found = members_of(config())
     assert list(found) == ["a", "b", "c"]
     assert found["a"].address("native") == "10.0.0.1:7420"
-    doors = ("native", "http", "amqp", "route", "peer")
-    assert [found["b"].address(door) for door in doors] == [f"10.0.0.2:{n}" for n in range(1, 6)]
+    doors = ("native", "http", "amqp", "management", "route", "peer")
+    assert [found["b"].address(door) for door in doors] == [f"10.0.0.2:{n}" for n in range(1, 7)]
     assert found["c"].address("http") == "[::1]:7421"
     assert cluster_problems(config()) == []
 
@@ -47,11 +46,6 @@ def test_members_have_the_usual_ports_unless_told_otherwise() -> None:
 )
 def test_what_cannot_work_is_refused(changes: dict[str, Any], problem: str) -> None:
     assert problem in "; ".join(cluster_problems(config(**changes)))
-
-
-def test_what_a_cluster_does_not_do_is_refused() -> None:
-    told = replace(config(), amqp=AmqpConfig(management=True))
-    assert [each.partition(":")[0] for each in cluster_problems(told)] == ["amqp.management"]
 
 
 @pytest.mark.parametrize(("log", "extra"), [("embedded", "cluster"), ("postgres", "postgres")])

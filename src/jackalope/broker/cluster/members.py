@@ -28,6 +28,7 @@ class Member(msgspec.Struct, frozen=True):
     native: int
     http: int
     amqp: int
+    management: int
     route: int
     peer: int
 
@@ -59,6 +60,7 @@ def _read(text: str, config: Config) -> Member:
         "native": config.native.port,
         "http": config.http.port,
         "amqp": config.amqp.port,
+        "management": config.amqp.management_port,
         "route": ROUTE_PORT,
         "peer": PEER_PORT,
     }
@@ -100,10 +102,7 @@ def cluster_problems(config: Config) -> list[str]:
             problems.append("cluster.members: a cluster has one, three or five nodes")
     if not cluster.secret:
         problems.append("cluster.secret: needed, so that no other program is taken for a node")
-    problems += _log_problems(config)
-    if config.amqp.management:
-        problems.append("amqp.management: not served by a cluster")
-    return problems
+    return problems + _log_problems(config)
 
 
 def _log_problems(config: Config) -> list[str]:

@@ -563,7 +563,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
         tuple[str, ...],
         _about(
             "The nodes: `name=host`, followed by `native=PORT`, `http=PORT`, `amqp=PORT`, "
-            "`route=PORT` or `peer=PORT` where a port is not the default. One, three or five."
+            "`management=PORT`, `route=PORT` or `peer=PORT` where a port is not the default. One, "
+            "three or five."
         ),
     ] = ()
     secret: Annotated[str, _secret("The secret by which the nodes recognize each other.")] = ""

@@ -17,10 +17,12 @@ from jackalope.broker.config.schema import HttpConfig
 from jackalope.broker.service import Broker
 from jackalope.broker.views.amqp import Links
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.forwarding import Forwarding
 from jackalope.doors.http.app import Application
 from jackalope.doors.http.asgi import ASGIApp, Receive, Response, Scope, Send
 from jackalope.doors.http.auth import admitted
 from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.forward import Forwarder, Place
 from jackalope.doors.http.listener import Listener
 from jackalope.doors.http.management import messages, overview, resources
 from jackalope.doors.http.management.conventions import Context, Problem, not_found
@@ -32,6 +34,8 @@ log = structlog.get_logger(component="management")
 
 _NOUNS = (overview, resources, messages)
 _UNAVAILABLE = "unavailable"
+#: What the members of a cluster call this door.
+_DOOR = "management"
 _CHALLENGE = {"WWW-Authenticate": 'Basic realm="RabbitMQ Management"'}
 
 
@@ -46,21 +50,32 @@ class ManagementDoor:
         *,
         amqp_port: int,
         tls: ssl.SSLContext | None = None,
+        forwarding: Forwarding | None = None,
     ) -> None:
         self.port = settings.port  # where it listens, once started
         self._broker = broker
         self._context = Context(broker, links, amqp_port)
         self._settings = settings
         self._listener = Listener(settings, broker.backlog, tls)
+        self._place = Place(_DOOR, tls is not None, settings.prefix.rstrip("/"))
+        self._forwarding = forwarding  # None for a broker that is alone
+        self._forward: Forwarder | None = None
 
     async def start(self) -> None:
         self.port = self._context.port = await self._listener.listen(self._settings.port)
-        await self._listener.start(_gate(build(self._context, self._settings), self._broker))
+        app = _gate(build(self._context, self._settings), self._broker)
+        if self._forwarding is not None:
+            app = self._forward = Forwarder(
+                app, self._forwarding, self._place, _say, lambda: self._broker.sequence
+            )
+        await self._listener.start(app)
 
     async def stop(self) -> None:
         """Accept no more connections, finish what is under way, and close."""
         self._context.client_session.close()
         await self._listener.stop()
+        if self._forward is not None:
+            self._forward.close()
 
 
 def build(context: Context, settings: HttpConfig) -> Application:
@@ -94,6 +109,12 @@ def _who(headers: dict[bytes, bytes], access: Access, now_us: int) -> Principal 
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return Refusal(Code.UNAUTHORISED, "the credentials cannot be read")
     return access.admit(password, now_us)
+
+
+def _say(_: Scope, rejected: Rejected) -> Response:
+    """Answer for a cluster without a leader, or one whose leader is elsewhere."""
+    headers = {"Retry-After": "1"} if rejected.status == 503 else rejected.headers
+    return answer({"error": _UNAVAILABLE, "reason": str(rejected)}, rejected.status, headers)
 
 
 def _error_response(connection: Connection, error: Exception) -> Response:
