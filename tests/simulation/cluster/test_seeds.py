@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jackalope.broker.cluster import node
+from jackalope.broker.engine import Engine
 from tests.simulation.cluster.run import simulate
 
 _SEEDS = 200
@@ -23,6 +25,21 @@ def test_seeds(begin: int) -> None:
         assert report.accepted > 0
         assert report.counts["AttemptFinished"] > 0
         assert report.counts["Reads"] > 0
+
+
+def test_leaders_put_empty_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same holds where a few beats in a row are followed by one, as after minutes."""
+    monkeypatch.setattr(node, "_BEATS_MAX", 3)
+    put, appended = Engine.append_empty, []
+
+    def append_empty(self: Engine, level: int) -> None:
+        put(self, level)
+        appended.append(level)
+
+    monkeypatch.setattr(Engine, "append_empty", append_empty)
+    for seed in range(4):
+        simulate(seed)
+    assert len(appended) > 20
 
 
 def test_worlds_are_eventful() -> None:
