@@ -23,8 +23,6 @@ pytestmark = pytest.mark.timeout(300)
 #: seconds, and a server that decided four to nine; here two cores run three of each, and the tests.
 GAP_S = 30.0
 
-STARTED_AGAIN = "nats-server is started again"
-
 
 @pytest.fixture(scope="module")
 def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
@@ -128,12 +126,8 @@ def test_a_leader_that_is_stopped_for_a_while_is_fenced(whole: Brokers, tmp_path
 @pytest.mark.usefixtures("worker")
 def test_a_killed_server_costs_no_task(whole: Brokers, tmp_path: Path) -> None:
     """The leader has lost its own copy of the log, and another node leads."""
-    leader = whole.leader()
-    pid = int((leader.folder / "data" / "nats" / "server.pid").read_text())
-    before = leader.log().count(STARTED_AGAIN)
+    pid = int((whole.leader().folder / "data" / "nats" / "server.pid").read_text())
     run(whole, tmp_path, lambda: os.kill(pid, signal.SIGKILL))
-    until(lambda: leader.log().count(STARTED_AGAIN) > before, whole.all)
-    assert leader.log().count(STARTED_AGAIN) == before + 1
 
 
 def test_a_long_task_outlives_its_leader(

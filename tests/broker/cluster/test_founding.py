@@ -16,6 +16,7 @@ from jackalope.cli.cluster import ClusterPlace
 from jackalope.core.commands import SubmitTasks
 from jackalope.storage import FolderBusy, Storage, StorageFault
 from jackalope.storage.memory import MemoryBlobs
+from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from tests.broker.cluster.machines import in_loop, running, until
 from tests.broker.cluster.test_node import check_equal, tasks
@@ -128,4 +129,20 @@ def test_a_founder_without_a_state_is_refused(tmp_path: Path) -> None:
     storage = Storage.open_node(tmp_path, engine, "c", "a", MemoryBlobs())
     with pytest.raises(StorageFault, match="nothing to begin the cluster with"):
         ClusterPlace(config)._found(tmp_path, engine, storage)
+    storage.close()
+
+
+@in_loop
+async def test_what_a_node_does_beside_its_broker_is_done_once_and_ends(tmp_path: Path) -> None:
+    place = ClusterPlace(Config(cluster=ClusterConfig(id="c", node="a", members=("a=h",))))
+    storage = Storage.open_node(tmp_path, MemoryEngine(), "c", "a", MemoryBlobs())
+    assert isinstance(storage.journal, SharedJournal)
+    place._journal = storage.journal
+    before = asyncio.all_tasks()
+    place.node(Broker(storage))
+    begun = asyncio.all_tasks() - before
+    names = sorted(task.get_name() for task in begun)
+    assert names == ["jackalope-log-health", "jackalope-nats-server"]
+    await place.rest()
+    assert all(task.done() for task in begun)
     storage.close()
