@@ -11,6 +11,7 @@ class Elsewhere:
     """A cluster as a node sees it: who leads is what the test says."""
 
     epoch = 7
+    answers_reads = False
 
     def __init__(self, address: str | None) -> None:
         self.address = address

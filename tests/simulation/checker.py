@@ -31,6 +31,7 @@ from jackalope.core.records import (
     TaskSubmitted,
 )
 from jackalope.core.state.changes import Changes
+from jackalope.core.state.digest import digest_of
 from jackalope.core.task import Body, Options, Task, size_of
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
@@ -233,6 +234,9 @@ class Checker:
         # No record has the fences of volatile tasks, but they are reserved.
         fences = [max(each.fence, each.reserved) for each in counters]
         _demand(fences[0] == fences[1], "replay equals memory: the fence", *counters)
+        for index in range(2):
+            digests = [digest_of(book, index, 2) for book in (self.shadow.book, core.book)]
+            _demand(digests[0] == digests[1], "replay equals memory: the digest", index)
         horizons = [each.horizon_us for each in counters]
         _demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
 

@@ -68,6 +68,9 @@ log = structlog.get_logger(component="broker")
 #: History is synced, and the journal trimmed, when this many batches could go.
 TRIM_BATCHES_DEFAULT = 1_000
 
+#: How many batches are kept at most for a standby that does not come.
+KEEP_BATCHES_MAX = 50_000
+
 #: How many tasks past their retention go at once; more where a flush writes many, so that what goes
 #: keeps up with what comes.
 FORGET_AT_ONCE = 5_000
@@ -135,6 +138,7 @@ class Engine:
         self.next_forget_us = 0
         self._overdue_us = 0
         self._synced = 0
+        self.keep_after: int | None = None  # what a standby has; None if there is none
         self.is_turning = False
         self._flush: Flush | None = None
 
@@ -184,11 +188,17 @@ class Engine:
     def store(self, turn: Turn) -> None:
         """Make a turn durable. May run in another thread. On `StorageFault` call `fail`."""
         if turn.body:
-            if self._synced - self._journal.trimmed() >= self._trim_batches:
-                # Before the append: a turn whose batch is on disk must not fail any more.
-                self._journal.trim(self._synced)
+            self._trim()  # Before the append: a turn whose batch is on disk must not fail any more.
             self.sequence = self._journal.append(turn.body)
         turn.is_stored = True
+
+    def _trim(self) -> None:
+        """Remove from the journal what history has for good, but what a standby still needs."""
+        through = self._synced
+        if self.keep_after is not None and self.sequence - self.keep_after < KEEP_BATCHES_MAX:
+            through = min(through, self.keep_after)
+        if through - self._journal.trimmed() >= self._trim_batches:
+            self._journal.trim(through)
 
     def settle(self, turn: Turn) -> list[Effect]:
         """End a durable turn, and return the effects that may now be sent."""
@@ -244,8 +254,7 @@ class Engine:
         _apply(self.core, sequence, records)
         self.use_level(level_of(body))
         self.sequence = sequence
-        if self._synced - self._journal.trimmed() >= self._trim_batches:
-            self._journal.trim(self._synced)
+        self._trim()
         return records
 
     def rebuild(self) -> None:

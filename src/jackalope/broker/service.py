@@ -90,6 +90,10 @@ class Leader(Protocol):
     def elsewhere(self, door: str) -> str | None:
         """Return where a door of the leader is; nothing if none is known, None if this one is."""
 
+    @property
+    def answers_reads(self) -> bool:
+        """Whether clients may read here what may be old, although another one leads."""
+
     def may_read(self) -> bool:
         """Return whether no other node can lead by now."""
 
@@ -390,6 +394,10 @@ class Broker:
         self._inbox.end_turn()
         if not self._flusher.step(self._clock.now_us()):
             self.engine.fault = None  # It decides nothing, and the next flush has all of this one.
+
+    def listen(self, listener: TurnListener) -> None:
+        """Give every durable turn from now on to one listener more."""
+        self._listeners = (*self._listeners, listener)
 
     async def adopt(self) -> None:
         """Throw the state away for a copy of another node's that was received."""

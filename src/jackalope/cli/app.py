@@ -228,6 +228,7 @@ _GROUPS = {
 #: What makes commands of functions, the module of these, and their names.
 _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (alone, "commands.serve", "serve"),
+    (alone, "commands.promote", "promote"),
     (addressed, "commands.worker", "worker"),
     (connected, "commands.bench", "bench"),
     (connected, "commands.submit", "submit"),
@@ -244,6 +245,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
 PANELS = {
     "Run": {
         "serve": "Run a broker, until SIGTERM or Ctrl-C.",
+        "promote": "Let a standby take the place of the broker that it follows.",
         "worker": "Run the tasks of an application, until SIGTERM or Ctrl-C.",
         "bench": "Measure a broker: submit tasks that do nothing, run them, "
         "and print rates and latencies.",

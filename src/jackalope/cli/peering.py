@@ -6,17 +6,19 @@ import ssl
 from pathlib import Path
 from time import monotonic_ns
 
-from jackalope.broker.cluster.members import members_of
+from jackalope.broker.cluster.members import PEER_PORT, members_of
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.overview import ClusterView, Seen, overview
 from jackalope.broker.cluster.peer_host import ALONE, PeerHost
 from jackalope.broker.cluster.peer_link import Credentials
 from jackalope.broker.cluster.peers import Peers
+from jackalope.broker.cluster.primary import Primary
+from jackalope.broker.cluster.standby import Standby, places_of
 from jackalope.broker.config.exposure import client_context
 from jackalope.broker.config.schema import Config
 from jackalope.broker.service import Broker
 from jackalope.doors.peer import PeerDoor
-from jackalope.storage.data_folder import folder_id
+from jackalope.storage.data_folder import Storage, folder_id
 
 _LOCAL = "127.0.0.1"
 
@@ -44,8 +46,29 @@ def peers_of(config: Config) -> Peers:
     return Peers(places, credentials_of(config))
 
 
+def pair_of(broker: Broker, storage: Storage, config: Config) -> Primary | Standby | None:
+    """Return what drives a broker that follows another one, or can be followed; None for others.
+
+    Raises:
+        ValueError: `peer.follow` is no address, or `peer.ca` cannot be read.
+    """
+    peer = config.peer
+    if peer.follow:
+        who = credentials_of(config)._replace(cluster="", node="")
+        native = config.native
+        address = peer.address or f"{native.host}:{native.port}"
+        return Standby(broker, storage, places_of(peer.follow, PEER_PORT), who, address)
+    if peer.port and storage.path is not None:
+        return Primary(broker, storage.path)
+    return None
+
+
 def peer_door(
-    broker: Broker, node: Node | None, config: Config, tls: ssl.SSLContext | None
+    broker: Broker,
+    node: Node | None,
+    config: Config,
+    tls: ssl.SSLContext | None,
+    pair: Primary | Standby | None = None,
 ) -> PeerDoor | None:
     """Return the door of the peer port; None if it stays shut."""
     peer, cluster, secret = config.peer, config.cluster, secret_of(config)
@@ -61,6 +84,8 @@ def peer_door(
     answering = PeerHost(broker, identity, name, node)
     if node is not None:
         broker.overview = lambda: (name, _overview(broker, answering, node))
+    answering.pair = pair
+    answering.ports = (config.native.port, config.http.port if config.http.enabled else 0)
     return PeerDoor(answering, (host, port), secret, tls if peer.tls else None)
 
 

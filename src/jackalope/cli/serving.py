@@ -40,8 +40,16 @@ from jackalope.core.effects import Accepted
 from jackalope.core.shapes.pool import NO_LAUNCHER
 from jackalope.doors.native import NativeDoor
 from jackalope.storage import Blobs, FolderBusy, Level, OutOfReach, Storage, StorageFault
-from jackalope.storage.data_folder import folder_id
+from jackalope.storage.data_folder import FolderLock, folder_id
+from jackalope.storage.disk import make_folder
 from jackalope.storage.journals import JournalPlace
+from jackalope.storage.standby import (
+    StandbyMark,
+    finish_copy,
+    read_standby,
+    refusal_of,
+    write_standby,
+)
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
@@ -85,8 +93,11 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     tracers, event_log = _tracers(config), EventLog(config.log)
     listeners: list[TurnListener] = [event_log, *tracers]
     place = _place_in_cluster(config)
-    broker = _make(config, await _open(config, place, accepts_loss=accepts_loss), listeners)
+    storage = await _open(config, place, accepts_loss=accepts_loss)
+    broker = _make(config, storage, listeners)
     worker, forwarding = _join(broker, place)
+    if place is None:
+        worker = _worker_of(broker, storage, config)
     try:
         doors = await _start(broker, worker, config, forwarding)
         doors += [] if place is None or place.pools is None else [place.pools]
@@ -122,6 +133,8 @@ def _refuse_bad(config: Config) -> None:
     """Refuse what can be refused before there is a data folder."""
     if config.peer.port and not config.peer.secret:
         raise bad_config(["peer.secret: needed with `peer.port`"])
+    if problems := _standby_problems(config):
+        raise bad_config(problems)
     is_new = JournalPlace(Path(config.data.folder)).kind is None and not config.cluster.id
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += declaration_problems(config) if is_new else []
@@ -132,6 +145,21 @@ def _refuse_bad(config: Config) -> None:
         _tls(config, config.amqp.client_ca)
     if is_new:
         _try_ports(config)
+
+
+def _standby_problems(config: Config) -> list[str]:
+    if not config.peer.follow:
+        return []
+    problems = []
+    if not config.peer.secret:
+        problems.append("peer.secret: needed with `peer.follow`")
+    if config.cluster.id:
+        problems.append("peer.follow: not for a node of a cluster")
+    if config.data.durability is Level.MEMORY:
+        problems.append("peer.follow: needs a `data.durability` other than `memory`")
+    if config.launchers:
+        problems.append("launchers: a standby starts no workers; leave pools to the primary")
+    return problems
 
 
 def _try_ports(config: Config) -> None:
@@ -170,12 +198,31 @@ def _place_in_cluster(config: Config) -> ClusterPlace | None:
     return ClusterPlace(config, make_launchers(config))
 
 
+def _worker_of(broker: Broker, storage: Storage, config: Config) -> Work:
+    """Return what drives a broker that is in no cluster: itself, unless it has or is a standby."""
+    if not (config.peer.port or config.peer.follow):
+        return broker
+    from jackalope.cli.peering import pair_of
+
+    try:
+        pair = pair_of(broker, storage, config)
+    except ValueError as error:
+        storage.close()
+        raise bad_config([str(error)]) from None
+    if pair is None:
+        return broker
+    pair.on_lead = lambda: declare(broker, config)
+    return pair
+
+
 async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: bool) -> Storage:
     data = config.data
     try:
         store = store_of(config, os.environ)
         if place is not None:
             return await place.open(store)
+        if data.durability is not Level.MEMORY:
+            _claim_folder(Path(data.folder), follows=bool(config.peer.follow))
         return Storage.open(
             Path(data.folder),
             data.durability,
@@ -189,6 +236,22 @@ async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: boo
         raise Failure(str(fault), code=Exit.BUSY) from None
     except StorageFault as fault:
         raise Failure(str(fault), code=Exit.STORAGE) from None
+
+
+def _claim_folder(folder: Path, *, follows: bool) -> None:
+    """Refuse a folder whose broker was replaced, or that is the copy of another's."""
+    is_new = JournalPlace(folder).kind is None
+    if why := refusal_of(folder, follows=follows, is_new=is_new):
+        raise Failure(why, code=Exit.STORAGE)
+    if follows and not is_new:
+        lock = FolderLock(folder)
+        try:
+            finish_copy(folder)
+        finally:
+            lock.close()
+    if follows and is_new:
+        make_folder(folder)
+        write_standby(folder, read_standby(folder) or StandbyMark())
 
 
 def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Broker:
@@ -363,9 +426,13 @@ async def _open_peer(
     if not (config.cluster.id or config.peer.port):
         return []
     from jackalope.broker.cluster.node import Node
+    from jackalope.broker.cluster.primary import Primary
+    from jackalope.broker.cluster.standby import Standby
     from jackalope.cli.peering import peer_door, peers_of
 
-    door = peer_door(broker, worker if isinstance(worker, Node) else None, config, tls)
+    node = worker if isinstance(worker, Node) else None
+    pair = worker if isinstance(worker, Primary | Standby) else None
+    door = peer_door(broker, node, config, tls, pair)
     if door is None:
         return []
     try:

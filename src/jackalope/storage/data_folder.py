@@ -28,6 +28,7 @@ from jackalope.storage.faults import (
 from jackalope.storage.journals import JournalKind, JournalPlace
 from jackalope.storage.memory import MemoryBlobs, MemoryJournal
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Blobs, Journal, Level
+from jackalope.storage.segments.journal import SegmentJournal
 from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.mirror import open_mirror
@@ -232,8 +233,13 @@ class Storage:
         Nothing may be written meanwhile.
         """
         journal, home = self.journal, self.home
+        if home is not None and isinstance(journal, SegmentJournal):
+            own = journal
+            begin = lambda _, mark: own.restart(mark.sequence)  # noqa: E731
+            self.history.reopen(lambda: install(home, begin))
+            return
         if home is None or not isinstance(journal, SharedJournal):
-            raise BrokenInvariant("only a node of a cluster takes over another's state")
+            raise BrokenInvariant("only a standby or a node takes over another's state")
         journal.mirror.close()
         self.history.reopen(lambda: install(home))
         mirror, _ = open_mirror(home / MIRROR, self.history.applied())

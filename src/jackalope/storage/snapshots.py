@@ -102,11 +102,15 @@ class Incoming:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def install(home: Path) -> StateMark | None:
+def install(home: Path, begin: Callable[[Path, StateMark], None] | None = None) -> StateMark | None:
     """Put a copy that was received in the place of the history and the mirror.
 
     Neither may be open. Safe to repeat, after a crash as well; what was not received as a whole is
     removed.
+
+    Args:
+        home: the folder of both.
+        begin: makes a journal that goes on behind the copy; a mirror if nothing is given.
 
     Returns:
         Where the copy stands in the log; None if there is none.
@@ -123,7 +127,7 @@ def install(home: Path) -> StateMark | None:
                 (home / f"{HISTORY}{end}").unlink(missing_ok=True)
             (ready / HISTORY).rename(home / HISTORY)
             sync_folder(ready)
-        begin_mirror(home, mark)
+        (begin or begin_mirror)(home, mark)
         (ready / _MARK).unlink()
         ready.rmdir()
         sync_folder(home)

@@ -46,6 +46,8 @@ class PeerKind(IntEnum):
     STEP_DOWN = 20
     RAISE = 21
     DONE = 22
+    FENCE = 30
+    PROMOTE = 31
 
 
 # From the node that listens.
@@ -110,6 +112,9 @@ class NodeStatus(Message):
     why: str = ""  # it does not follow, or may not lead
     level: int = 0  # of the records that are made; 0 if there are none yet
     log: LogHealth | None = None
+    trimmed: int = 0  # through which batch its copy of the log was removed
+    native: int = 0  # the ports of its doors; 0 for one that is shut
+    http: int = 0
 
 
 class EntriesHead(Message):
@@ -150,6 +155,22 @@ class End(Message):
     digest: bytes  # blake2b over all parts
 
 
+class Fenced(Message):
+    """A broker acknowledges nothing any more."""
+
+    last: int  # its last batch
+
+
+class Promoted(Message):
+    """A standby leads; see `jackalope.broker.cluster.standby.Promotion`."""
+
+    is_fenced: bool
+    sequence: int
+    last: int
+    heard_us: int
+    why: str
+
+
 # From the node that connects.
 
 
@@ -187,6 +208,16 @@ class AskEntries(Message):
     bytes_max: int  # after how many bytes to end
 
 
+class AskFence(Message):
+    """Tells a broker that its standby takes its place, for good: a `Fenced`."""
+
+    by: str  # where clients find the standby
+
+
+class AskPromote(Message):
+    """Tells a standby to take the place of the broker that it follows: a `Promoted`."""
+
+
 class AskSnapshot(Message):
     """Asks for a copy of the history: a `SnapshotHead`, and parts."""
 
@@ -208,6 +239,8 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.BLOB: BlobHead,
     PeerKind.PART: Part,
     PeerKind.END: End,
+    PeerKind.FENCE: Fenced,
+    PeerKind.PROMOTE: Promoted,
 }
 
 FROM_GUEST: dict[PeerKind, type[Message]] = {
@@ -216,6 +249,8 @@ FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.STEP_DOWN: AskStepDown,
     PeerKind.RAISE: AskRaise,
     PeerKind.ENTRIES: AskEntries,
+    PeerKind.FENCE: AskFence,
+    PeerKind.PROMOTE: AskPromote,
     PeerKind.SNAPSHOT: AskSnapshot,
     PeerKind.BLOB: AskBlob,
 }

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -24,7 +24,7 @@ from jackalope.core.task import TaskSpec
 from jackalope.doors.peer import PeerDoor
 from jackalope.storage import OutOfReach, Storage
 from jackalope.storage.memory import MemoryBlobs
-from jackalope.storage.shared.log import LogEngine, LogState, Put
+from jackalope.storage.shared.log import Copied, LogEngine, LogState, Put
 from tests.ports import free_port
 
 #: Four times quicker than in earnest, so that a test takes seconds.
@@ -98,6 +98,17 @@ class Wire:
 
     def state(self) -> LogState:
         return self._open().state()
+
+    def read_copy(
+        self, but: Collection[str], after: int, count_max: int
+    ) -> tuple[str, list[tuple[int, bytes]]] | None:
+        engine = self._open()
+        return engine.read_copy(but, after, count_max) if isinstance(engine, Copied) else None
+
+    def shun(self, copy: str) -> None:
+        engine = self._open()
+        if isinstance(engine, Copied):
+            engine.shun(copy)
 
     def close(self) -> None:
         self.engine.close()

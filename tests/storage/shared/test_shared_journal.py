@@ -285,7 +285,7 @@ def test_a_damaged_message_is_found(tmp_path: Path) -> None:
     raw[-1] ^= 1
     log.messages[2] = bytes(raw)
     with pytest.raises(Astray, match="message 2 of the log is damaged"):
-        damaged(log, tmp_path).follow(0)
+        heard(damaged(log, tmp_path))
 
 
 def test_a_hole_in_the_log_is_found(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_hole_in_the_log_is_found(tmp_path: Path) -> None:
     moved = [message for at, message in sorted(log.messages.items()) if at not in (3, 4)]
     log.messages, log.end = dict(enumerate(moved, 1)), len(moved)
     with pytest.raises(Astray, match="does not continue"):
-        damaged(log, tmp_path).follow(0)
+        heard(damaged(log, tmp_path))
 
 
 def test_a_log_that_lost_its_end_is_found(tmp_path: Path) -> None:

@@ -10,12 +10,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from time import monotonic_ns
-from typing import NamedTuple
 
 import msgspec
 import structlog
 
+from jackalope.broker.cluster.comparison import Comparison, Diverged
+from jackalope.broker.cluster.doubt import Doubt, ask_members
 from jackalope.broker.cluster.leadership import (
     Action,
     CaughtUp,
@@ -47,7 +49,7 @@ from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.cluster.overview import Failover
 from jackalope.broker.cluster.peer_link import PeerGone
 from jackalope.broker.cluster.restoring import receive
-from jackalope.broker.cluster.standing import Standing
+from jackalope.broker.cluster.standing import Standing, Status
 from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
@@ -98,16 +100,6 @@ _SILENCE_TAKEOVERS = 2
 _SILENT = "the shared log does not answer; another node may lead"
 
 
-class Status(NamedTuple):
-    """What a node tells of itself."""
-
-    role: Role
-    epoch: int
-    leader: str
-    applied: int  # the last batch
-    why: str
-
-
 class Node:
     """One of several brokers that share a journal."""
 
@@ -129,6 +121,10 @@ class Node:
         self._to = ""
         self._is_stopping = False
         self._is_silenced = False  # it leads as far as it knows, and can store nothing
+        self.doubt = Doubt(journal)
+        self.comparison = Comparison(journal)
+        self._is_diverged = False
+        broker.listen(self.comparison)
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
         self.keep = Keep()
@@ -146,8 +142,9 @@ class Node:
 
     def status(self) -> Status:
         view = self.view
-        why = view.why or view.unfit
-        return Status(view.role, view.epoch, view.leader, self._broker.engine.sequence, why)
+        why, wrong = view.why or view.unfit, dict(self.doubt.wrong)
+        applied, diverged = self._broker.engine.sequence, self.comparison.diverged
+        return Status(view.role, view.epoch, view.leader, applied, why, wrong, diverged)
 
     def standing(self) -> Standing:
         view, now_us = self.view, _now_us()
@@ -221,6 +218,8 @@ class Node:
 
     # What may be answered from memory.
 
+    answers_reads = False
+
     def may_read(self) -> bool:
         """Return whether no other node can lead by now; a follower answers what it has."""
         if self.view.role is not Role.LEADING:
@@ -257,6 +256,7 @@ class Node:
             await asyncio.gather(syncing, return_exceptions=True)
 
     async def _live(self) -> None:
+        self.doubt.mirrors = partial(ask_members, self._broker, asyncio.get_running_loop())
         action = Action.FOLLOW
         while action is not Action.EXIT:
             log.debug("next", action=str(action), role=str(self.view.role))
@@ -341,20 +341,34 @@ class Node:
 
     async def _doubt(self, fault: StorageFault) -> Action:
         """Ask again where that may help; return what to do where it does not."""
-        if isinstance(fault, Behind):
+        if isinstance(fault, Behind | Diverged):
+            self._is_diverged = isinstance(fault, Diverged)
             return self._do(FellBehind(str(fault)))
         if isinstance(fault, NewerFormat):
             return self._do(MetNewer(str(fault)))
         if not isinstance(fault, Astray | OutOfReach | DiskFull):
             raise fault
-        if isinstance(fault, Astray):
-            self._doubts += 1
-            self._chain_errors += 1
-            if self._doubts > _DOUBTS_MAX:
-                return self._do(WentAstray(str(fault)))
         log.warning("cannot follow the log; asking again", fault=str(fault))
+        if isinstance(fault, Astray):
+            self._chain_errors += 1
+            try:
+                return await self._settle(fault)
+            except Astray as still:
+                self._doubts += 1
+                if self._doubts > _DOUBTS_MAX:
+                    return self._do(WentAstray(str(still)))
+            except StorageFault as other:
+                return await self._doubt(other)
         await asyncio.sleep(_DOUBT_S)
         return await self._rejoin()
+
+    async def _settle(self, fault: Astray) -> Action:
+        """Go on with what another copy of the log has."""
+        if self._broker.engine.sequence != self._journal.mirror.last():
+            raise fault  # What was read and not applied is read again first.
+        await self._apply(await self._broker.in_journal(lambda: self.doubt.settle(fault)))
+        self._doubts = 0
+        return Action.NOTHING
 
     def _refusal(self) -> str:
         """Return why this node may not lead."""
@@ -386,9 +400,16 @@ class Node:
             self._do(self._event_of(entry))
             if entry.kind == Kind.BATCH:
                 self._broker.follow(entry.sequence, entry.body)
+            elif entry.kind == Kind.BEAT:
+                self._compare(entry.body)
             if monotonic_ns() - began_ns > _SLICE_NS:
                 await asyncio.sleep(0)
                 began_ns = monotonic_ns()
+
+    def _compare(self, body: bytes) -> None:
+        check, engine = msgspec.msgpack.decode(body, type=Beat).check, self._broker.engine
+        if check is not None:
+            self.comparison.compare(check, engine.core, engine.sequence)
 
     def _event_of(self, entry: Heard) -> Event:
         if entry.kind == Kind.CLAIM:
@@ -423,6 +444,7 @@ class Node:
                 log.info("restored", member=name, sequence=mark.sequence)
                 self._end = None
                 self.restores += 1
+                self._end, self._is_diverged = None, False
                 return self._do(Restored())
             self._broker.follow_behind()
             await asyncio.sleep(_RESTORE_S)
@@ -462,7 +484,8 @@ class Node:
 
     def _lacks(self, sequence: int, begins: int) -> str:
         """Return why a state is of no use to this node; nothing if it is."""
-        if sequence + 1 < begins or sequence <= self._broker.engine.sequence:
+        is_older = sequence <= self._broker.engine.sequence and not self._is_diverged
+        if sequence + 1 < begins or is_older:
             return f"its state ends at batch {sequence}, and the log begins at {begins}"
         return ""
 

@@ -12,6 +12,8 @@ from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.peer_link import PeerRefused
+from jackalope.broker.cluster.primary import Primary
+from jackalope.broker.cluster.standby import Standby
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
 from jackalope.storage import Corrupt
@@ -24,7 +26,9 @@ from jackalope.wire.peer import (
     AskEntries,
     BlobHead,
     EntriesHead,
+    Fenced,
     NodeStatus,
+    Promoted,
     SnapshotHead,
 )
 
@@ -44,6 +48,8 @@ class PeerHost:
     """Answers for a node, or for a broker that is alone."""
 
     def __init__(self, broker: Broker, cluster: str, name: str, node: Node | None = None) -> None:
+        self.ports = (0, 0)  # of the native and the HTTP door
+        self.pair: Primary | Standby | None = None  # a broker that is alone may have a standby
         self.cluster = cluster
         self.node = name
         self._broker = broker
@@ -88,7 +94,32 @@ class PeerHost:
             why="" if told is None else told.why,
             level=engine.core.level if node is None else node.level(),
             log=None if node is None else node.log_health,
+            trimmed=self._broker.storage.journal.trimmed(),
+            native=self.ports[0],
+            http=self.ports[1],
         )
+
+    async def fence(self, by: str) -> Fenced:
+        """Let a broker that is alone acknowledge nothing any more.
+
+        Raises:
+            PeerRefused: it is none.
+        """
+        if isinstance(self.pair, Standby) and self.pair.is_promoted:
+            raise PeerRefused("it was promoted itself; start it again before its own standby is")
+        if not isinstance(self.pair, Primary):
+            raise PeerRefused("it is a node of a cluster, or a standby: stop it first")
+        return Fenced(await self.pair.fence(by))
+
+    async def promote(self) -> Promoted:
+        """Let a standby lead.
+
+        Raises:
+            PeerRefused: it is none.
+        """
+        if not isinstance(self.pair, Standby):
+            raise PeerRefused("it is no standby")
+        return Promoted(*await self.pair.promote())
 
     def _journal(self) -> SegmentJournal | SharedJournal:
         journal = self._broker.storage.journal
@@ -104,6 +135,9 @@ class PeerHost:
             StorageFault: it is damaged.
         """
         journal = self._journal()
+        if self._node is None:
+            self._broker.engine.keep_after = max(0, asked.sequence - 1)
+            journal.keep_recent()
         bytes_max = max(0, min(asked.bytes_max, ENTRIES_BYTES_MAX))
         found = await self._broker.off_loop(
             lambda: journal.entries(asked.sequence, asked.digest, bytes_max)

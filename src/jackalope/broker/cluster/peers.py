@@ -114,6 +114,18 @@ class Peers:
             raise PeerGone(f"{peer.host}:{peer.port} is {link.peer!r} and not {name!r}")
         return link
 
+    async def entries(self, name: str, sequence: int, digest: bytes) -> list[bytes] | None:
+        """Return what follows an entry in a member's copy of the log; see `PeerLink.entries`.
+
+        Raises:
+            PeerGone: it cannot be reached, or refuses.
+        """
+        link = await self.connect(name)
+        try:
+            return await link.entries(sequence, digest)
+        finally:
+            await link.leave()
+
     async def _keep_asking(self, peer: Peer) -> None:
         while True:
             link = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from jackalope.broker.cluster.leadership import Role
+
 
 class Standing(NamedTuple):
     """What a node is, and how far."""
@@ -18,3 +20,15 @@ class Standing(NamedTuple):
     is_ready: bool = True  # it leads, or has caught up with a leader
     takeovers: int = 0  # how often it became the leader
     chain_errors: int = 0  # how often the log did not continue what it had applied
+
+
+class Status(NamedTuple):
+    """What a node tells of itself."""
+
+    role: Role
+    epoch: int
+    leader: str
+    applied: int  # the last batch
+    why: str
+    wrong: dict[str, int]  # the copies of the log that were found damaged, and how often
+    diverged: int = 0  # how often its state was found to differ from the leader's

@@ -655,15 +655,17 @@ class PeerConfig(msgspec.Struct, frozen=True):
             le=65_535,
         ),
     ] = 0
-    secret: Annotated[
-        str, _secret("The secret that a standby must have; empty for `cluster.secret`.")
-    ] = ""
+    secret: Annotated[str, _secret("A standby's secret; empty for `cluster.secret`.")] = ""
     tls: Annotated[bool, _about("Use TLS if `tls.cert` is set.")] = True
     ca: Annotated[
         str,
         _about(
             "The authorities that sign the nodes' certificates, in PEM; empty for the system's."
         ),
+    ] = ""
+    follow: Annotated[str, _about("The peer ports that a standby follows, `host:port,…`.")] = ""
+    address: Annotated[
+        str, _about("Where clients find it once it is promoted; empty for the native door's.")
     ] = ""
 
 

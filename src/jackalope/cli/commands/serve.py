@@ -69,6 +69,10 @@ class Flags(Options):
     node: Annotated[
         str | None, opt("--node NAME", "Which of `cluster.members` this broker is.")
     ] = None
+    follow: Annotated[
+        str | None,
+        opt("--follow HOST:PORT", "Keep a standby of the broker or cluster with this peer port."),
+    ] = None
     log_level: Annotated[
         str | None, opt("--log-level [error|warn|info|debug|trace]", "The log level.")
     ] = None
@@ -103,6 +107,7 @@ class Flags(Options):
             "--insecure": ("auth.insecure", "true" if self.insecure else None),
             "--durability": ("data.durability", self.durability),
             "--node": ("cluster.node", self.node),
+            "--follow": ("peer.follow", self.follow),
             "--log-level": ("log.level", self.log_level),
             "--log-format": ("log.format", self.log_format),
         }
@@ -144,6 +149,7 @@ def serve(
         jackalope serve --data /var/lib/jackalope --log-format json
         jackalope serve --host 0.0.0.0 --tls-cert broker.crt --tls-key broker.key
         jackalope serve --amqp
+        jackalope serve --follow 10.0.0.1:7423 --config standby.yaml
         jackalope serve --config jackalope.yaml --durability interval
     """
     gc.disable()  # Nothing of what is loaded is garbage.

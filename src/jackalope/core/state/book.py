@@ -549,7 +549,7 @@ def snapshot_of(book: Book) -> Changes:
             for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
             if task.id not in book.recalled and not is_volatile(task.id)
         ],
-        entities=[to_entity(*each) for each in _entities_of(book)],
+        entities=[to_entity(*each) for each in entities_of(book)],
         answers=[
             copy(answer)
             for _, namespace in sorted(book.namespaces.items())
@@ -559,7 +559,7 @@ def snapshot_of(book: Book) -> Changes:
     )
 
 
-def _entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
+def entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
     """Yield kind, namespace, name and value of everything durable except tasks and answers."""
     for name, namespace in sorted(book.namespaces.items()):
         for queue in (queue for _, queue in sorted(namespace.queues.items())):

@@ -149,6 +149,8 @@ class Forwarder:
         return is_watching or self._path(scope) in self._place.own_paths
 
     def _is_stale_allowed(self, scope: Scope) -> bool:
+        if self._forwarding.leader.answers_reads and scope["method"] in ("GET", "HEAD"):
+            return True
         return is_stale_allowed(scope["method"], self._path(scope), scope["query_string"])
 
     def _point(self, scope: Scope, address: str) -> Response:

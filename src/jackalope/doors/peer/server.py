@@ -30,6 +30,8 @@ from jackalope.wire.peer import (
     REQUEST_BYTES_MAX,
     AskBlob,
     AskEntries,
+    AskFence,
+    AskPromote,
     AskRaise,
     AskSnapshot,
     AskStatus,
@@ -38,8 +40,10 @@ from jackalope.wire.peer import (
     Challenge,
     Done,
     EntriesHead,
+    Fenced,
     Greeting,
     NodeStatus,
+    Promoted,
     Refused,
     SnapshotHead,
     Welcome,
@@ -78,6 +82,12 @@ class Host(Protocol):
 
     async def blob(self, name: str) -> tuple[BlobHead, AsyncIterator[bytes]]:
         """Return a large payload or result."""
+
+    async def fence(self, by: str) -> Fenced:
+        """Acknowledge nothing any more, because another takes this one's place."""
+
+    async def promote(self) -> Promoted:
+        """Take the place of the broker that is followed."""
 
     def snapshot(self) -> AbstractAsyncContextManager[tuple[SnapshotHead, AsyncIterator[bytes]]]:
         """Lend a copy of the history."""
@@ -213,6 +223,10 @@ class PeerDoor:
                 await link.send(await self._do(self._host.step_down(request.to)))
             case AskRaise():
                 await link.send(await self._do(self._host.raise_level(request.level)))
+            case AskFence():
+                await link.send(await self._host.fence(request.by))
+            case AskPromote():
+                await link.send(await self._host.promote())
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")
 

@@ -15,6 +15,7 @@ once an interval. If it fails, the next append raises the fault.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_UN, flock
@@ -63,6 +64,9 @@ SEGMENT_BYTES_MAX = 16 * 1024 * 1024
 #: How many files are kept to be used again. They bear some seconds of full speed between two trims.
 SPARES_MAX = 6
 
+#: How many bytes of the last entries are kept in memory once they are followed.
+RECENT_BYTES_MAX = 4 * 1024 * 1024
+
 #: Holds the epoch of the writer, for the one before it; it is locked while entries are written.
 _WRITER = "writer"
 _EPOCH_BYTES = 8
@@ -110,6 +114,7 @@ class SegmentJournal:
         self._last = 0
         self._durable = 0
         self._trimmed = 0
+        self._recent = Recent()
         self._files = Lock()  # held while the file is replaced or synced
         self._syncer = Syncer(self._sync, interval_us) if level is Level.INTERVAL else None
 
@@ -194,7 +199,7 @@ class SegmentJournal:
             self._refuse_fenced()
             old = numbers_in(self.folder)
             self._last = self._trimmed = self._durable = after
-            self._digest = digest
+            self._digest, self._recent = digest, Recent()
             self._begin(old[-1] + 1, SEGMENT_BYTES_MIN)
             spare_segments(self.folder, old, SPARES_MAX)
         self._note(after)
@@ -243,6 +248,8 @@ class SegmentJournal:
             size = min(2 * self._size, SEGMENT_BYTES_MAX)
             self._begin(self._header.number + 1, max(size, HEADER_BYTES + need))
         self._offset = write_frame(self._file, self._header.mark, entry, self._offset)
+        if self._recent.bytes_max:
+            self._recent.add(self._digest, entry, digest)
         self._digest = digest
         if self._spare_maker is None and self._offset > self._size // 2:
             self._spare_maker = Thread(target=self._make_spare, name="journal-spare", daemon=True)
@@ -411,6 +418,8 @@ class SegmentJournal:
         Returns:
             The entries; none at the end of the log, None if no entry with the digest is here.
         """
+        if (recent := self._recent.after(digest, bytes_max)) is not None:
+            return recent
         found: list[bytes] = []
         is_after, size = False, 0
         for header, entries in self._segments(sequence):
@@ -425,6 +434,10 @@ class SegmentJournal:
                 is_after = is_after or entry.digest == digest
         return found if is_after else None
 
+    def keep_recent(self) -> None:
+        """Keep the last entries in memory from now on, for a reader that follows closely."""
+        self._recent.bytes_max = RECENT_BYTES_MAX
+
     def digest_at(self, sequence: int) -> bytes | None:
         """Return the digest of all through a batch; None if that is not known here."""
         for header, entries in self._segments(sequence):
@@ -437,6 +450,45 @@ class SegmentJournal:
 
     def _damaged(self, sequence: int) -> Corrupt:
         return Corrupt(f"{self.folder}: batch {sequence} is missing or damaged. {WAY_OUT}")
+
+
+class Recent:
+    """The last entries of a journal, in memory. One thread adds, others look."""
+
+    def __init__(self) -> None:
+        self.bytes_max = 0  # Nothing is kept until a reader comes.
+        self._entries: deque[tuple[bytes, bytes]] = deque()  # each with the digest before it
+        self._bytes = 0
+        self._last = b""
+        self._lock = Lock()
+
+    def add(self, before: bytes, raw: bytes, digest: bytes) -> None:
+        with self._lock:
+            self._entries.append((before, raw))
+            self._bytes += len(raw)
+            self._last = digest
+            while self._bytes > self.bytes_max:
+                self._bytes -= len(self._entries.popleft()[1])
+
+    def after(self, digest: bytes, bytes_max: int) -> list[bytes] | None:
+        """Return what follows an entry, about so many bytes; None if that is not known here."""
+        with self._lock:
+            if digest == self._last:
+                return []
+            found: list[bytes] = []
+            for before, raw in reversed(self._entries):
+                found.append(raw)
+                if before == digest:
+                    break
+            else:
+                return None
+        found.reverse()
+        size = 0
+        for count, raw in enumerate(found, 1):
+            size += len(raw)
+            if size >= bytes_max:
+                return found[:count]
+        return found
 
 
 class Syncer:

@@ -42,9 +42,13 @@ def split(entry: bytes, bytes_max: int) -> Iterator[bytes]:
         yield _HEAD.pack(_TAG, index, count, head.sequence, head.epoch, head.digest) + part
 
 
+def is_chunk(message: bytes) -> bool:
+    return message[:1] == bytes([_TAG])
+
+
 def place_of(message: bytes) -> Place | None:
     """Return to what a message belongs; None if it is no message of a log."""
-    if message[:1] == bytes([_TAG]):
+    if is_chunk(message):
         if len(message) < _HEAD.size:
             return None
         _, _, _, sequence, epoch, _ = _HEAD.unpack_from(message)
@@ -64,7 +68,7 @@ class Joiner:
 
     def add(self, message: bytes) -> bytes | None:
         """Take the next message; return the entry that it completes, if it does."""
-        if message[:1] != bytes([_TAG]) or len(message) < _HEAD.size:
+        if not is_chunk(message) or len(message) < _HEAD.size:
             self._parts = []
             return message
         _, index, count, _, _, digest = _HEAD.unpack_from(message)

@@ -5,8 +5,9 @@ Owns the stream, and what of JetStream's answers is an answer. Knows no entry.
 A message names the sequence that must be the stream's last one; its leader judges that. Messages
 are read one by one from the stream's leader (`STREAM.MSG.GET`), many requests at a time: a
 replica that has lost messages serves the rest to a consumer as if nothing were missing, and a
-consumer may be placed on any replica. A writer tells readers by a plain message that there is
-something to read; should that be lost, they look a little later.
+consumer may be placed on any replica. So may the stream's leader be such a replica: then the others
+are asked by consumers, each of which tells where it was placed. A writer tells readers by a plain
+message that there is something to read; should that be lost, they look a little later.
 
 The client needs an event loop, which has a thread of its own here.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64decode
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as WaitedTooLong
 from contextlib import suppress
@@ -26,11 +27,19 @@ from typing import Any, TypeVar
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error, NoRespondersError
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DeliverPolicy,
+    DiscardPolicy,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
 from nats.js.errors import NotFoundError
 
 from jackalope.storage.faults import OutOfReach
-from jackalope.storage.shared.log import LogState, Put, Replica
+from jackalope.storage.shared.log import Lacking, LogState, Put, Replica
 
 T = TypeVar("T")
 
@@ -48,6 +57,9 @@ _TIMEOUT_S = 2.0
 
 #: How often to look for messages of which no writer has told.
 _LOOK_EVERY_S = 0.2
+
+#: How many consumers are made until one is on a replica that was not asked yet.
+_CONSUMERS_MAX = 24
 
 #: How many messages are asked for at a time, and how many bytes of a message are not its payload.
 _READS_AT_ONCE = 64
@@ -195,17 +207,63 @@ class JetStreamEngine:
             found = await asyncio.gather(*map(self._get, wanted))
             for position, message in zip(wanted, found, strict=True):
                 if message is None:
-                    return messages or await self._read_from_start(after, count_max)
+                    return messages or await self._read_behind(after, count_max)
                 messages.append((position, message))
             width = min(width * 4, _READS_AT_ONCE)
         return messages
 
-    async def _read_from_start(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
-        """Go on behind what was cut off the log, if that is why nothing is there."""
+    async def _read_behind(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
+        """Go on behind what was cut off the log, or is missing, if that is why nothing is there."""
         first, last = await self._bounds()
-        if after + 1 >= first or after >= last:
+        if after + 1 < first <= last:
+            return await self._read(first - 1, count_max)
+        if after == last or after + 1 < first:
             return []
-        return await self._read(first - 1, count_max)
+        if after < last:
+            wanted = {"seq": after + 1, "next_by_subj": self.subject}
+            found = await self._ask(f"STREAM.MSG.GET.{self.stream}", wanted)
+            if found is not None:
+                message = found["message"]
+                return [(int(message["seq"]), b64decode(message.get("data", "")))]
+        raise Lacking(f"the log ends at message {last}, and lacks those from {after + 1} on")
+
+    # Where the leader of the stream is damaged.
+
+    def read_copy(
+        self, but: Collection[str], after: int, count_max: int
+    ) -> tuple[str, list[tuple[int, bytes]]] | None:
+        return self._call(self._read_copy(but, after, count_max), 10 * _TIMEOUT_S)
+
+    async def _read_copy(
+        self, but: Collection[str], after: int, count_max: int
+    ) -> tuple[str, list[tuple[int, bytes]]] | None:
+        js = self._client.jetstream(timeout=_TIMEOUT_S)
+        config = ConsumerConfig(
+            deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+            opt_start_seq=after + 1,
+            ack_policy=AckPolicy.NONE,
+            num_replicas=1,
+            mem_storage=True,
+            inactive_threshold=10 * _TIMEOUT_S,
+        )
+        for _ in range(_CONSUMERS_MAX):  # Where one is placed is left to chance.
+            consumer = await js.add_consumer(self.stream, config)
+            place = consumer.cluster.leader if consumer.cluster else ""
+            try:
+                if place and place not in but:
+                    reading = await js.pull_subscribe_bind(consumer.name, stream=self.stream)
+                    found = await reading.fetch(count_max, _TIMEOUT_S)
+                    return place, [(each.metadata.sequence.stream, each.data) for each in found]
+            except TimeoutError:
+                return str(place), []
+            finally:
+                with suppress(Error):
+                    await js.delete_consumer(self.stream, consumer.name)
+        return None
+
+    def shun(self, copy: str) -> None:
+        if self.state().leader == copy:
+            self._call(self._ask(f"STREAM.LEADER.STEPDOWN.{self.stream}", {}))
 
     def wait(self, after: int, timeout_s: float) -> bool:
         with self._heard:

@@ -23,7 +23,7 @@ the node recovers from its own disk, and follows the log from there.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from threading import Event
 from time import monotonic_ns, sleep
@@ -35,8 +35,8 @@ from jackalope.core.assertions import must
 from jackalope.core.records import LEVEL
 from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind, decode, encode
 from jackalope.storage.faults import Corrupt, DiskFull, Fenced, OutOfReach, StorageFault, SyncFailed
-from jackalope.storage.shared.chunks import Joiner, place_of, split
-from jackalope.storage.shared.log import LogEngine, Put
+from jackalope.storage.shared.chunks import Joiner, is_chunk, place_of, split
+from jackalope.storage.shared.log import Lacking, LogEngine, Put
 from jackalope.storage.shared.mirror import Mirror
 
 #: How long one put may take before it is repeated, and the pause between two tries.
@@ -48,6 +48,9 @@ _LATE_NS = 500_000_000
 
 #: How many messages are read at once.
 MESSAGES_PER_READ = 256
+
+#: How many messages are looked at in search of a sound one.
+_PROBES = 4
 
 _NONCE_BYTES = 8
 
@@ -82,11 +85,21 @@ class Claim(msgspec.Struct, array_like=True, frozen=True):
     nonce: bytes  # two claims of a node that crashed between them are not the same
 
 
+class Check(msgspec.Struct, array_like=True, frozen=True):
+    """The digest of a slice of the leader's state, as it is after a batch."""
+
+    sequence: int
+    index: int
+    count: int
+    digest: bytes
+
+
 class Beat(msgspec.Struct, array_like=True, frozen=True):
     """The body of a beat."""
 
     at_us: int
     writer: str = ""  # the node that leads, for one that restarted since the claim
+    check: Check | None = None
 
 
 class HandOver(msgspec.Struct, array_like=True, frozen=True):
@@ -124,11 +137,13 @@ class SharedJournal:
         self.cluster = cluster
         self.node = node
         self.founding: Path | None = None  # a file that is there until this node has begun the log
+        self.check: Check | None = None  # to be told behind its batch
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
         self._leads = self.is_fenced = False
         self._mirror_fault: NotMirrored | None = None
         self._joiner = Joiner()
+        self._whole = 0  # the position of the last message that ended an entry
         self._is_placed = False
         self._is_ahead = False  # the mark is ahead of the mirror
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
@@ -172,17 +187,30 @@ class SharedJournal:
         sequence = self.mirror.last()
         while low < high:
             middle = (low + high) // 2
-            message = self.log.get(middle)
-            place = None if message is None else place_of(message)
+            found = self._first_sound(middle)
             # What cannot be read is met again by `follow`, which names it.
-            if place is not None and place.sequence < sequence:
-                low = middle + 1
+            if found is not None and found[1] < sequence:
+                low = found[0] + 1
             else:
                 high = middle
         self._joiner, self._is_placed = Joiner(), False
         self._mirror_fault, self._is_ahead = None, False
+        self._mirror_fault = None
+        self._whole = low - 1
         self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
         self._batch_at = low - 1
+
+    def _first_sound(self, position: int) -> tuple[int, int] | None:
+        """Return where the first sound message from a position on stands, and its sequence."""
+        try:
+            messages = self.log.read(position - 1, _PROBES)
+        except Lacking:
+            return None
+        for at, message in messages:
+            place = place_of(message)
+            if place is not None and (is_chunk(message) or decode(message) is not None):
+                return at, place.sequence
+        return None
 
     def follow(self, patience_s: float) -> list[Heard]:
         """Return what stands in the log after the mark; wait so long for it. Moves the mark.
@@ -209,29 +237,81 @@ class SharedJournal:
 
     def _read_messages(self, patience_s: float) -> list[tuple[int, bytes]]:
         after = self.mark.position
-        messages = self.log.read(after, MESSAGES_PER_READ)
-        if not messages and patience_s > 0 and self.log.wait(after, patience_s):
+        try:
             messages = self.log.read(after, MESSAGES_PER_READ)
+            if not messages and patience_s > 0 and self.log.wait(after, patience_s):
+                messages = self.log.read(after, MESSAGES_PER_READ)
+        except Lacking as fault:
+            self._go_back()
+            raise Astray(str(fault)) from fault
         return messages
 
     def _hear(self, messages: list[tuple[int, bytes]]) -> list[Heard]:
-        heard = []
+        heard: list[Heard] = []
         for position, message in messages:
-            if position != self.mark.position + 1:
-                raise self._gap(position)
-            raw = self._joiner.add(message)
-            entry = None if raw is None else self._check(decode(raw), position)
+            try:
+                if position != self.mark.position + 1:
+                    raise self._gap(position)
+                raw = self._joiner.add(message)
+                entry = None if raw is None else self._check(decode(raw), position)
+            except (Astray, Behind):
+                self._go_back()
+                if heard:
+                    return heard  # It is met again, with nothing before it.
+                raise
+            if raw is not None:
+                self._whole = position
             if raw is not None and entry is not None:
-                if entry.kind in CHAINED:
-                    self._take(raw, entry)
-                heard.append(Heard(entry.kind, entry.sequence, entry.epoch, entry.body))
+                heard.append(self._keep(raw, entry))
             self.mark = self.mark._replace(position=position)
         return heard
+
+    def _keep(self, raw: bytes, entry: Entry) -> Heard:
+        if entry.kind in CHAINED:
+            self._take(raw, entry)
+        return Heard(entry.kind, entry.sequence, entry.epoch, entry.body)
+
+    def _go_back(self) -> None:
+        """Read the parts of an unfinished entry again: one of them may be damaged."""
+        self._joiner = Joiner()
+        self.mark = self.mark._replace(position=self._whole)
+
+    # In doubt: what others have is judged as the log is.
+
+    def hear_copy(self, messages: list[tuple[int, bytes]]) -> list[Heard]:
+        """Take what another copy of the log has after the mark; see `follow`."""
+        return self._hear(messages)
+
+    def hear_mirror(self, entries: Iterable[bytes]) -> list[Heard]:
+        """Take what the mirror of another node has after the mark, and find the place in the log.
+
+        Raises:
+            Astray: the first entry does not continue the chain.
+        """
+        if self.mark.digest == NO_DIGEST and self.mark.sequence:
+            raise Astray("this node has nothing by which it could judge a mirror")
+        heard: list[Heard] = []
+        for raw in entries:
+            entry = decode(raw)
+            if entry is None or entry.kind not in CHAINED or not self._continues(entry):
+                if heard:
+                    break
+                raise Astray(f"the entry does not continue batch {self.mark.sequence}")
+            heard.append(self._keep(raw, entry))
+        if heard:
+            self.find_place()
+        return heard
+
+    def _continues(self, entry: Entry) -> bool:
+        is_next = entry.before == self.mark.digest and entry.sequence == self._due(entry)
+        return is_next and self._is_in_epoch(entry)
 
     def _check(self, entry: Entry | None, position: int) -> Entry | None:
         """Return the entry if it is a new one; None if the mirror has it. Raise if it is wrong."""
         mark = self.mark
         if entry is None:
+            if not self._is_placed and mark.sequence:
+                return None  # The mirror may have it. If not, what follows does not continue it.
             raise Astray(f"message {position} of the log is damaged")
         if not self._is_placed:
             if entry.before != mark.digest and not self._begins(entry):
@@ -323,15 +403,19 @@ class SharedJournal:
     def append(self, body: bytes) -> int:
         """Store one batch and return its sequence."""
         must(self._leads or self.is_fenced, "append before claim")
+        if self.check is not None:
+            self.beat(0)  # Behind the next batch it could not be compared.
         self._add(Kind.BATCH, self.mark.sequence + 1, body, self.mark.epoch)
         return self.mark.sequence
 
     def beat(self, at_us: int) -> None:
-        """Tell the other nodes that this one leads."""
+        """Tell the other nodes that this one leads, and how its state is if that is due."""
+        check, self.check = self.check, None
+        due = check if check and check.sequence == self.mark.sequence else None
         self._add(
             Kind.BEAT,
             self.mark.sequence,
-            msgspec.msgpack.encode(Beat(at_us, self.node)),
+            msgspec.msgpack.encode(Beat(at_us, self.node, due)),
             self.mark.epoch,
         )
 
@@ -378,6 +462,16 @@ class SharedJournal:
         except OutOfReach:
             return False  # The next put shows it.
 
+    def _is_passed(self, position: int) -> bool:
+        """Return whether a copy of the log has what follows a position, and not what stands there.
+
+        A message that is counted and never stored is the last one.
+        """
+        try:
+            return self.log.end() > position and self.log.get(position) is None
+        except OutOfReach:
+            return False
+
     def _settle(self, position: int, message: bytes) -> None:
         """Return when the message stands at its position.
 
@@ -400,6 +494,9 @@ class SharedJournal:
             if stands is not None:
                 self._leads, self.is_fenced = False, True
                 raise self._fenced()
+            if outcome is Put.TAKEN and self._is_passed(position):
+                self._leads, self.is_fenced = False, True
+                raise Deposed(f"the log goes on after message {position}, and lacks it")
             is_in_doubt = is_in_doubt or outcome is Put.UNKNOWN
             if outcome is Put.FULL and not is_in_doubt:  # An earlier try may still be stored.
                 raise DiskFull("the shared log is full; make room, or trim it")
@@ -428,12 +525,11 @@ class SharedJournal:
         low, high = self.log.start(), self.mark.position
         while low < high:  # The first message of a later batch; the last message always stays.
             middle = (low + high) // 2
-            message = self.log.get(middle)
-            place = None if message is None else place_of(message)
-            if place is not None and place.sequence > through:
+            found = self._first_sound(middle)
+            if found is None or found[1] > through:
                 high = middle
             else:
-                low = middle + 1
+                low = min(found[0] + 1, high)
         if low > self.log.start():
             self.log.cut(low - 1)
 
@@ -456,6 +552,9 @@ class SharedJournal:
 
     def entries(self, sequence: int, digest: bytes, bytes_max: int) -> list[bytes] | None:
         return self.mirror.entries(sequence, digest, bytes_max)
+
+    def keep_recent(self) -> None:
+        self.mirror.keep_recent()
 
     def digest_at(self, sequence: int) -> bytes | None:
         return self.mirror.digest_at(sequence)

@@ -6,10 +6,17 @@ thread; one suite (`tests/storage/shared/test_engines.py`) holds every engine to
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
+
+from jackalope.storage.faults import Corrupt
+
+
+class Lacking(Corrupt):
+    """The copy that was asked has not what it must have."""
 
 
 class Put(StrEnum):
@@ -43,7 +50,7 @@ class LogState(msgspec.Struct, frozen=True):
 class LogEngine(Protocol):
     """A log of messages that several nodes read and one at a time extends.
 
-    Reading raises `OutOfReach` while the engine does not answer.
+    Reading raises `OutOfReach` while the engine does not answer, and may raise `Lacking`.
     """
 
     message_bytes_max: int  # the largest message
@@ -61,7 +68,10 @@ class LogEngine(Protocol):
         ...
 
     def read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
-        """Return the next messages with their positions, in order; none at the end."""
+        """Return the next messages with their positions, in order; none at the end.
+
+        A hole in them shows by their positions.
+        """
         ...
 
     def wait(self, after: int, timeout_s: float) -> bool:
@@ -86,4 +96,25 @@ class LogEngine(Protocol):
 
     def close(self) -> None:
         """Let go of everything; safe to repeat. Calls under way end."""
+        ...
+
+
+@runtime_checkable
+class Copied(Protocol):
+    """An engine whose copies can be asked one by one, because one of them may be damaged."""
+
+    def read_copy(
+        self, but: Collection[str], after: int, count_max: int
+    ) -> tuple[str, list[tuple[int, bytes]]] | None:
+        """Return the next messages as another copy has them, and its name; None if there is none.
+
+        Args:
+            but: the names of the copies that were asked already.
+            after: the position behind which to begin.
+            count_max: how many messages to return at most.
+        """
+        ...
+
+    def shun(self, copy: str) -> None:
+        """Let another copy decide, if this one does."""
         ...

@@ -45,7 +45,8 @@ class MemoryEngine:
     def read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
         first = max(after + 1, self.start())
         wanted = range(first, min(first + count_max, self._log.end + 1))
-        return [(position, self._log.messages[position]) for position in wanted]
+        messages = self._log.messages
+        return [(position, messages[position]) for position in wanted if position in messages]
 
     def wait(self, after: int, timeout_s: float) -> bool:
         with self._log.changed:

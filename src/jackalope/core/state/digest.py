@@ -1,0 +1,75 @@
+"""Digests of state: how nodes that applied the same records find that they are not the same.
+
+Owns what of a book must be equal after equal records, and its digest. Ranks are left out, because
+volatile tasks take some where they are; so are ended tasks, which leave memory at their own pace.
+
+A digest is of one slice of the state, so that it takes no longer with more tasks, but for finding
+those of the slice. One slice after the other, all of the state is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+
+import msgspec
+
+from jackalope.core.ids import ID_BYTES, TaskId, is_volatile
+from jackalope.core.lifecycle import ENDED
+from jackalope.core.state.book import Book, entities_of
+from jackalope.core.state.changes import to_entity
+from jackalope.core.task import to_row
+
+#: About how many tasks a slice has, and how many slices there are at most.
+TASKS_PER_SLICE = 512
+SLICES_MAX = 1 << 16
+
+_DIGEST_BYTES = 8
+_MODULUS = 1 << (8 * _DIGEST_BYTES)
+_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+
+
+def slices_of(book: Book) -> int:
+    """Return into how many slices a book of this size is divided: a power of two."""
+    wanted = max(len(book.tasks), len(book.answers.by_task)) // TASKS_PER_SLICE
+    return min(1 << wanted.bit_length(), SLICES_MAX)
+
+
+def digest_of(book: Book, index: int, count: int) -> bytes:
+    """Return the digest of one slice of so many, which is a power of two."""
+    total = 0
+    for row in _rows(book, index, count - 1):
+        digest = blake2b(_encode(row), digest_size=_DIGEST_BYTES).digest()
+        # A sum, because tables are in another order on another node.
+        total = (total + int.from_bytes(digest, "big")) % _MODULUS
+    return total.to_bytes(_DIGEST_BYTES, "big")
+
+
+def _rows(book: Book, index: int, mask: int) -> Iterator[object]:
+    counters = book.counters
+    # No record has the fences of volatile tasks, but they are reserved.
+    yield max(counters.fence, counters.reserved), counters.horizon_us
+    for task_id in _ids_in(book.tasks, index, mask):
+        task = book.tasks[task_id]
+        if task.state not in ENDED and not is_volatile(task.id):
+            row = to_row(task)
+            row.rank = 0
+            yield row
+    for kind, namespace, name, value in entities_of(book):
+        if sum(name.encode()) & mask == index:
+            yield to_entity(kind, namespace, name, value)
+    for task_id in _ids_in(book.answers.by_task, index, mask):
+        yield book.answers.by_task[task_id]
+
+
+def _ids_in(ids: Iterable[TaskId], index: int, mask: int) -> Iterator[TaskId]:
+    """Yield the ids of a slice: of those, most of a table, nothing is looked at one by one."""
+    listed = list(ids)
+    is_in = bytes(byte & mask == index & 0xFF for byte in range(256))
+    hits = b"".join(listed)[ID_BYTES - 1 :: ID_BYTES].translate(is_in)
+    at = hits.find(1)
+    while at >= 0:
+        task_id = listed[at]
+        if (task_id[-1] | task_id[-2] << 8) & mask == index:
+            yield task_id
+        at = hits.find(1, at + 1)
