@@ -51,6 +51,11 @@ def test_worlds_are_eventful() -> None:
     assert sum(report.lives for report in reports) >= 35
 
 
+def test_a_leader_that_cannot_ask_who_leads_tells_nothing_late() -> None:
+    """Its entry is stored after a while, another has claimed, and the log is out of reach again."""
+    simulate(1225)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same world, to the last record."""
     assert simulate(7) == simulate(7)

@@ -42,6 +42,7 @@ from jackalope.storage.shared.mirror import Mirror
 #: How long one put may take before it is repeated, and the pause between two tries.
 PUT_TIMEOUT_S = 2.0
 _PAUSE_S = 0.05
+_NO_ANSWER = "the shared log did not answer before the broker stopped"
 
 #: An entry that took longer may stand before another's claim.
 _LATE_NS = 500_000_000
@@ -456,11 +457,13 @@ class SharedJournal:
                 raise self._mirror_fault from fault
 
     def _goes_on(self) -> bool:
-        """Return whether something stands in the log behind what was put last."""
-        try:
-            return self.log.end() > self.mark.position
-        except OutOfReach:
-            return False  # The next put shows it.
+        """Return whether something stands in the log behind what was put last, once it answers."""
+        while not self._closed.is_set():
+            try:
+                return self.log.end() > self.mark.position
+            except OutOfReach:
+                sleep(_PAUSE_S)
+        raise SyncFailed(_NO_ANSWER)
 
     def _is_passed(self, position: int) -> bool:
         """Return whether a copy of the log has what follows a position, and not what stands there.
@@ -501,7 +504,7 @@ class SharedJournal:
             if outcome is Put.FULL and not is_in_doubt:  # An earlier try may still be stored.
                 raise DiskFull("the shared log is full; make room, or trim it")
             sleep(_PAUSE_S)
-        raise SyncFailed("the shared log did not answer before the broker stopped")
+        raise SyncFailed(_NO_ANSWER)
 
     def _fenced(self) -> Fenced:
         return Fenced(
