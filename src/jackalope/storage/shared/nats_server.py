@@ -3,8 +3,8 @@
 Owns the process and its files below `nats/` in the data folder. Knows nothing of the stream.
 
 The server outlives the broker that started it, so that a broker that crashes or is restarted takes
-no copy of the log down: the next broker finds it by the file `server.pid` and goes on with it. It
-is stopped when the broker is told to stop, unless the log is to stay.
+no copy of the log down: the server writes the file `server.pid`, by which the next broker finds it
+and goes on with it. It is stopped when the broker is told to stop, unless the log is to stay.
 """
 
 from __future__ import annotations
@@ -82,12 +82,11 @@ class NatsServer:
                     stderr=complaints,  # A wrong configuration is not told in the log.
                     start_new_session=True,
                 )
-            (self.folder / _PID).write_text(f"{self._process.pid}\n")
 
     def pid(self) -> int | None:
         """Return the process of the server; None if it does not run."""
-        if self._process is not None:
-            self._process.poll()  # It does not stay as a zombie.
+        if self._process is not None and self._process.poll() is None:
+            return self._process.pid  # It may not have written its file yet.
         try:
             pid = int((self.folder / _PID).read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -166,6 +165,7 @@ server_name: {json.dumps(place.name)}
 listen: {json.dumps(place.client)}
 http: {json.dumps(place.monitor)}
 max_payload: {_MAX_PAYLOAD_BYTES}
+pid_file: {json.dumps(str(folder / _PID))}
 log_file: {json.dumps(str(folder / _LOG))}
 logfile_size_limit: {_MAX_LOG_BYTES}
 authorization {{ {credentials} }}

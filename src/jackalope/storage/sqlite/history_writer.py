@@ -241,6 +241,9 @@ _END_S = 10.0
 #: Where there are too few cores, clients of the broker come before what is written behind.
 _NICE = 5
 
+#: It ends with its broker, which still has something to write when both are signalled.
+_NOT_ITS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 #: What the process runs. It ends with its broker before it loads anything: it holds the lock.
 _RUN = f"""
 import sys
@@ -361,6 +364,8 @@ class WriterProcess:
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
         arguments = map(str, (self._path, theirs.fileno(), os.getpid()))
+        # They stay blocked in the process until it has said that it ignores them.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, _NOT_ITS)
         try:
             self._process = subprocess.Popen(  # noqa: S603  nothing in it comes from outside
                 # Without the folder that one happens to be in: files in it are not our modules.
@@ -376,6 +381,7 @@ class WriterProcess:
         else:
             self._pipe = Connection(ours.detach())
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             theirs.close()
 
     def _give_up(self) -> None:
@@ -417,9 +423,9 @@ def _warn(message: str, **facts: str) -> None:
 def main() -> None:
     """Run the process: file, pipe, parent."""
     path, pipe, _ = sys.argv[1:]
-    # It ends with its broker, which still has something to write when both are signalled.
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _NOT_ITS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _NOT_ITS)
     os.nice(_NICE)
     gc.disable()  # Rows come and go, and none is ever part of a cycle.
     try:
