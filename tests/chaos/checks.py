@@ -193,7 +193,8 @@ def epochs(evidence: Evidence) -> list[str]:
 def _times(kind: int, body: bytes) -> list[int]:
     if kind == Kind.BATCH:
         return [record.at_us for record in decode_batch(body)]
-    return [msgspec.msgpack.decode(body, type=Beat).at_us] if kind == Kind.BEAT else []
+    told_us = msgspec.msgpack.decode(body, type=Beat).at_us if kind == Kind.BEAT else 0
+    return [told_us] if told_us else []
 
 
 def equality(evidence: Evidence) -> list[str]:

@@ -98,7 +98,7 @@ class Check(msgspec.Struct, array_like=True, frozen=True):
 class Beat(msgspec.Struct, array_like=True, frozen=True):
     """The body of a beat."""
 
-    at_us: int
+    at_us: int  # 0 if it only carries a check
     writer: str = ""  # the node that leads, for one that restarted since the claim
     check: Check | None = None
 
