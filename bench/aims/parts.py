@@ -139,13 +139,16 @@ def _keep_able(run: Run, drivers: dict[str, Driver], name: str) -> None:
         run.leave_out(name, drivers.pop(name).error)
 
 
+def _ask_each(
+    drivers: dict[str, Driver], rows: Mapping[str, str], what: str, count: int
+) -> dict[str, list[float]]:
+    """Return how long each of some operations took, for us and for each peer of the rows."""
+    asked = ["jackalope", *dict.fromkeys(rows.values())]
+    return {name: _taken_us(drivers[name].ask(what, count)) for name in asked if name in drivers}
+
+
 def _submit_round(run: Run, drivers: dict[str, Driver], submits: Mapping[str, str]) -> None:
-    asked = ["jackalope", *dict.fromkeys(submits.values())]
-    took = {
-        name: _taken_us(drivers[name].ask("submit", run.scale.submits))
-        for name in asked
-        if name in drivers
-    }
+    took = _ask_each(drivers, submits, "submit", run.scale.submits)
     ours = took["jackalope"]
     for row, name in submits.items():
         if name not in took:
@@ -157,12 +160,7 @@ def _submit_round(run: Run, drivers: dict[str, Driver], submits: Mapping[str, st
 
 
 def _trip_round(run: Run, drivers: dict[str, Driver], trips: Mapping[str, str]) -> None:
-    asked = ["jackalope", *dict.fromkeys(trips.values())]
-    took = {
-        name: _taken_us(drivers[name].ask("round trip", run.scale.trips))
-        for name in asked
-        if name in drivers
-    }
+    took = _ask_each(drivers, trips, "round trip", run.scale.trips)
     ours = took["jackalope"]
     for row, name in trips.items():
         if name in took:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import pytest
 from pika.exceptions import AMQPError
 from websockets.exceptions import WebSocketException
 
-from tests.cluster.brokers import Brokers, Process, running, until
+from tests.cluster.brokers import Brokers, Process, until
 from tests.doors.http.gridlike.harness import NO_ATTEMPT, try_submit
 from tests.doors.http.gridlike.harness import worker as grid_worker
 from tests.kiwipy.harness import Switch
@@ -28,23 +28,6 @@ from tests.kiwipy.harness import Switch
 pytestmark = pytest.mark.timeout(300)
 
 TIMEOUT_S = 90.0
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with running(tmp_path_factory.mktemp("nodes")) as brokers:
-        brokers.leader()
-        yield brokers
-
-
-@pytest.fixture
-def whole(brokers: Brokers) -> Brokers:
-    """Return the cluster with all of its nodes."""
-    for each in brokers.all:
-        if not each.is_up:
-            each.start()
-    until(lambda: all(each.get("/health")[0] for each in brokers.all), brokers.all)
-    return brokers
 
 
 def amqp(*nodes: Process) -> list[pika.ConnectionParameters]:

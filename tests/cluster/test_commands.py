@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.brokers import Brokers, Process, running, until
+from tests.cluster.brokers import Brokers, Process, until
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with running(tmp_path_factory.mktemp("nodes")) as brokers:
-        brokers.leader()
-        yield brokers
 
 
 def run(brokers: Brokers, *words: str) -> tuple[int, str, str]:

@@ -15,31 +15,13 @@ import pytest
 
 from jackalope import Jackalope
 from tests.cluster import application
-from tests.cluster.brokers import Brokers, running, until
+from tests.cluster.brokers import Brokers, until
 
 pytestmark = pytest.mark.timeout(300)
 
 #: How long nothing may be acknowledged. In earnest a broker that is killed costs less than two
 #: seconds, and a server that decided four to nine; here two cores run three of each, and the tests.
 GAP_S = 30.0
-
-
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with running(tmp_path_factory.mktemp("nodes")) as brokers:
-        brokers.leader()
-        yield brokers
-
-
-@pytest.fixture
-def whole(brokers: Brokers) -> Brokers:
-    """Return the cluster with all of its nodes."""
-    for each in brokers.all:
-        if not each.is_up:
-            each.start()
-    up = [each for each in brokers.all if each.is_up]
-    until(lambda: all(each.get("/health")[0] for each in up), brokers.all)
-    return brokers
 
 
 @pytest.fixture

@@ -219,27 +219,23 @@ def test_a_folder_is_not_mistaken(pair: Pair) -> None:
     (pair.standby.folder / "alone.yaml").write_text(
         (pair.standby.folder / "jackalope.yaml").read_text().replace("follow:", "address:")
     )
-    serve = [sys.executable, "-m", "jackalope", "serve", "--config"]
-    alone = subprocess.run(
-        [*serve, "alone.yaml"],
-        cwd=pair.standby.folder,
+    assert "the copy of another broker" in refused_start(pair.standby.folder, "alone.yaml")
+    told = refused_start(pair.primary.folder, "jackalope.yaml", "--follow", "127.0.0.1:1")
+    assert "has data of its own" in told
+
+
+def refused_start(folder: Path, *words: str) -> str:
+    """Start a broker that must not start, and return what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "jackalope", "serve", "--config", *words],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert alone.returncode == 3
-    assert "the copy of another broker" in alone.stderr
-    following = subprocess.run(
-        [*serve, "jackalope.yaml", "--follow", "127.0.0.1:1"],
-        cwd=pair.primary.folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert following.returncode == 3
-    assert "has data of its own" in following.stderr
+    assert done.returncode == 3
+    return done.stderr
 
 
 def test_a_standby_begins_with_a_copy_of_what_was_trimmed(pair: Pair, tmp_path: Path) -> None:

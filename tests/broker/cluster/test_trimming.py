@@ -61,6 +61,17 @@ def first_batch(machine: Machine) -> int:
     return machine.node._journal.begins()
 
 
+async def restart_each(cluster: Cluster, machines: list[Machine]) -> None:
+    """Let each node start again from its own disk, and the cluster go on."""
+    for each in machines:
+        await each.stop()
+        await each.start()
+        await cluster.settled()
+        assert each.node.restores == 0
+    await submit(cluster, 100, 5)
+    await check_equal(cluster)
+
+
 def test_what_all_have_is_cut_and_all_start_again_from_their_own_disks(tmp_path: Path) -> None:
     async def play() -> None:
         log = MemoryLog()
@@ -69,13 +80,7 @@ def test_what_all_have_is_cut_and_all_start_again_from_their_own_disks(tmp_path:
             machines = await cluster.settled()
             await flushed(machines)
             await until(lambda: first_batch(machines[0]) > 20)
-            for each in machines:
-                await each.stop()
-                await each.start()
-                await cluster.settled()
-                assert each.node.restores == 0
-            await submit(cluster, 100, 5)
-            await check_equal(cluster)
+            await restart_each(cluster, machines)
 
     asyncio.run(play())
 
@@ -104,13 +109,7 @@ def test_beats_of_an_idle_cluster_are_cut(
                 return
             await until(lambda: min(log.messages) > idle_at + 20)
             monkeypatch.setattr(node, "_BEATS_MAX", 1_000)
-            for each in machines:
-                await each.stop()
-                await each.start()
-                await cluster.settled()
-                assert each.node.restores == 0
-            await submit(cluster, 100, 5)
-            await check_equal(cluster)
+            await restart_each(cluster, machines)
 
     asyncio.run(play())
 

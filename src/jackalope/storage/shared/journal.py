@@ -568,7 +568,7 @@ class SharedJournal:
     def restart(self, after: int) -> None:  # noqa: ARG002  it is the port's
         raise Corrupt(
             "a node of a cluster does not go on without what is lost: remove its data, and it "
-            "reads the log from its beginning"
+            "takes over the state of another node"
         )
 
     def trim(self, through: int) -> None:
