@@ -21,6 +21,9 @@ from jackalope import Jackalope, gather
 #: The variable with the address, where it is not that of one broker at the place's port.
 URL = "JACKALOPE_BENCH_URL"
 
+# A phase of submits alone leaves more than the hundred thousand that a queue takes by default.
+os.environ.setdefault("JACKALOPE_QUEUE_DEFAULTS__DEPTH_LIMIT", "1000000")
+
 _PLACE = Place.current()
 _CONCURRENCY = 1_000
 _RESULT_S_MAX = 60
