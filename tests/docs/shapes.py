@@ -15,7 +15,7 @@ from typing import get_args
 
 import msgspec
 
-from jackalope.broker import blobs, engine, inbox, message_hub, queries
+from jackalope.broker import blobs, client_session, engine, inbox, message_hub, queries
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
 from jackalope.core.core import STALL_US
@@ -39,7 +39,6 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.doors.http import session
 from jackalope.storage.data_folder import HISTORY, SERIES, Storage
 from jackalope.storage.journals import DATABASE, JournalKind
 from tests.docs.attributes import attributes_of
@@ -184,8 +183,8 @@ def broker_limits() -> Table:
         "UNWRITTEN_TASKS_MAX": inbox.UNWRITTEN_TASKS_MAX,
         "PAGE_ROWS_MAX": queries.PAGE_ROWS_MAX,
         "OFFSET_ROWS_MAX": queries.OFFSET_ROWS_MAX,
-        "EVENTS_WAITING_MAX": session.EVENTS_WAITING_MAX,
-        "TOPICS_MAX": session.TOPICS_MAX,
+        "EVENTS_WAITING_MAX": client_session.EVENTS_WAITING_MAX,
+        "TOPICS_MAX": client_session.TOPICS_MAX,
         "TRIM_BATCHES_DEFAULT": engine.TRIM_BATCHES_DEFAULT,
         "FORGET_AT_ONCE": engine.FORGET_AT_ONCE,
         "DELETES_MAX": blobs.DELETES_MAX,

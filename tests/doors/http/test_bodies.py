@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from jackalope.broker import body_streams
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.task import BlobRef, Body
 from jackalope.doors.http import app, bodies
@@ -83,7 +84,9 @@ def test_small_body_stays_inline(shelf: Shelf, tmp_path: Path, size: int) -> Non
     run(test())
 
 
-@pytest.mark.parametrize("size", [INLINE_BYTES_MAX + 1, bodies.CHUNK_BYTES, len(LARGE), BYTES_MAX])
+@pytest.mark.parametrize(
+    "size", [INLINE_BYTES_MAX + 1, body_streams.CHUNK_BYTES, len(LARGE), BYTES_MAX]
+)
 @pytest.mark.parametrize("piece", [1_000, 300_000])
 def test_large_body_becomes_a_blob(shelf: Shelf, tmp_path: Path, size: int, piece: int) -> None:
     async def test() -> None:
@@ -221,7 +224,7 @@ def test_sender_that_goes_away_leaves_nothing(shelf: Shelf, tmp_path: Path, sent
             )
             writer.write(bytes(sent))
             await writer.drain()
-            if sent > bodies.CHUNK_BYTES:
+            if sent > body_streams.CHUNK_BYTES:
                 await until(lambda: files_in(tmp_path) != [])
             writer.transport.abort()
             await until(lambda: house.broker.blobs.draft_count() == 0)

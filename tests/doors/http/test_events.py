@@ -12,10 +12,10 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from jackalope.broker.access import Access
+from jackalope.broker.client_session import EVENTS_WAITING_MAX, TOPICS_MAX
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import CreateApiKey
 from jackalope.doors.http.listener import Gathering
-from jackalope.doors.http.session import EVENTS_WAITING_MAX, TOPICS_MAX
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.doors.http.rest.test_tasks import claim, finish, submit

@@ -15,6 +15,7 @@ from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker.client_session import ClientSession, Feed
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
 from jackalope.doors.forwarding import Forwarding
@@ -51,7 +52,7 @@ from jackalope.doors.http.rest import (
     workers,
 )
 from jackalope.doors.http.router import Found, OnError, Route, Router
-from jackalope.doors.http.session import ClientSession, Feed, Fleet
+from jackalope.doors.http.session import Fleet
 
 #: Every route of the door but those of GridLike.
 ROUTES: list[Route] = [

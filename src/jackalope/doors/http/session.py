@@ -1,8 +1,6 @@
-"""Sessions over HTTP: one for all clients of a door, a feed for each reader, one for each worker.
+"""Workers over HTTP: a session for each.
 
-Owns the requests that wait for the end of a task, the events that wait for their reader, and the
-claims of workers that wait. Decides nothing. When the broker ends the session of the clients (it
-was rebuilt after a full disk), all waiting requests fail, and the next one opens another.
+Owns the claims of workers that wait. Decides nothing.
 
 A worker that has nothing but HTTP has no connection to lose: it lives by its requests. Each of them
 proves it alive, an open claim goes on proving it, and its lease ends when it is silent. Theory of
@@ -20,201 +18,29 @@ operation:
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any, Self, TypeVar
+from typing import Any
 
 from msgspec.structs import replace
 
-from jackalope.broker import queries
-from jackalope.broker.access import Principal, acting, present
-from jackalope.broker.events import Subscription
-from jackalope.broker.local_session import LocalSession, LocalWorker
+from jackalope.broker.access import Principal, acting
+from jackalope.broker.client_session import of_kind
+from jackalope.broker.local_session import LocalWorker
 from jackalope.broker.queries import Refused, leased_payload, leases_of
 from jackalope.broker.service import Broker
-from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import (
     Answer,
-    AnyCommand,
     CancelClaim,
     ClaimTasks,
-    CreateApiKey,
     Heartbeat,
     Held,
     JoinWorker,
     LeaveWorker,
-    RevokeApiKey,
-    WatchTasks,
 )
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import (
-    Accepted,
-    Answered,
-    Assignment,
-    Effect,
-    Joined,
-    Message,
-    SignalAsked,
-    TaskEnded,
-)
+from jackalope.core.effects import Accepted, Assignment, Effect, Joined, SignalAsked
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Body
-from jackalope.wire.messages import Happened
-
-A = TypeVar("A", bound=Answered)
-
-
-def of_kind(answered: Answered, kind: type[A]) -> A:
-    """Return an answer that is of the kind that its command always has."""
-    if not isinstance(answered, kind):
-        raise BrokenInvariant(f"the answer must be {kind.__name__}, got {answered}")
-    return answered
-
-
-class ClientSession(LocalSession):
-    """One session for all clients of a door."""
-
-    def __init__(self, broker: Broker) -> None:
-        super().__init__(broker)
-        self._waiting: dict[TaskId, set[asyncio.Future[TaskEnded]]] = {}
-
-    async def ask(
-        self, command: AnyCommand, items: int = 1, who: Principal | None = None
-    ) -> Answered:
-        self.open()
-        stay = present.get()
-        if stay is not None and isinstance(command, CreateApiKey | RevokeApiKey):
-            stay.may_finish = True  # Even if what it asks for sends it away itself.
-        return await super().ask(command, items, who)
-
-    async def ended(
-        self, namespace: str, task: TaskId, wait_s: float, who: Principal | None = None
-    ) -> TaskEnded | None:
-        """Wait for a task to end; None if it has not by then."""
-        told: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(task, set()).add(told)
-        try:
-            async with asyncio.timeout(wait_s):
-                body = await self.ask(
-                    WatchTasks(ref=0, tasks=(task,), namespace=namespace), who=who
-                )
-                if isinstance(body, Accepted) and body.refused:
-                    raise Refused(body.refused[0][1])
-                return await told
-        except TimeoutError:
-            return None
-        finally:
-            told.cancel()
-            waiting = self._waiting.get(task)
-            if waiting is not None:
-                waiting.discard(told)
-                if not waiting:
-                    del self._waiting[task]
-
-    def close(self, why: str = "the broker is shutting down; try again later") -> None:
-        super().close(why)
-
-    # The broker's side.
-
-    def on_message(self, message: Message) -> None:
-        if isinstance(message, TaskEnded):
-            for told in self._waiting.pop(message.task, ()):
-                if not told.done():
-                    told.set_result(message)
-
-    def refuse(self, refusal: Refusal) -> None:
-        super().refuse(refusal)
-        waiting, self._waiting = self._waiting, {}
-        for told in [told for each in waiting.values() for told in each]:
-            if not told.done():
-                told.set_exception(Refused(refusal))
-
-
-# Feeds: events on their way to one reader, and the buffer of them while it is busy. A reader that
-# is too slow loses the latest and is sent their number; it never makes the broker wait, nor its
-# memory grow.
-
-#: How many events wait for one reader, and how many things it may listen to.
-EVENTS_WAITING_MAX = 1_000
-TOPICS_MAX = 100
-
-#: A queue, a task, or all of the namespace if both are empty.
-Wanted = tuple[str, TaskId]
-
-
-class Feed:
-    """What one reader listens to. Use it as a context: it ends with the block."""
-
-    def __init__(self, broker: Broker, feeds: set[Feed], namespace: str) -> None:
-        queries.task.admit(namespace)
-        self._broker = broker
-        self._feeds = feeds
-        self._namespace = namespace
-        self._subscriptions: dict[Wanted, Subscription] = {}
-        self._waiting: deque[Happened] = deque()
-        self._missed = 0
-        self._wake = asyncio.Event()
-        self.is_over = False
-
-    def __enter__(self) -> Self:
-        self._feeds.add(self)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._feeds.discard(self)
-        for wanted in list(self._subscriptions):
-            self.drop(wanted)
-
-    def listen(self, wanted: Wanted) -> None:
-        if wanted in self._subscriptions:
-            return
-        if len(self._subscriptions) >= TOPICS_MAX:
-            message = f"a connection has at most {TOPICS_MAX} subscriptions; subscribe to a queue"
-            raise Refused(Refusal(Code.TOO_MANY, message))
-        queue, task = wanted
-        subscription = Subscription(self._take, self._namespace, queue, task)
-        self._subscriptions[wanted] = subscription
-        self._broker.events.subscribe(subscription)
-
-    def drop(self, wanted: Wanted) -> None:
-        """Listen to something no more."""
-        subscription = self._subscriptions.pop(wanted, None)
-        if subscription is not None:
-            self._broker.events.unsubscribe(subscription)
-
-    async def next(self, wait_s: float) -> tuple[list[Happened], int]:
-        """Return what happened, and how many events after that were missed; nothing after a while.
-
-        One that is over returns at once.
-        """
-        if not (self._waiting or self._missed or self.is_over):
-            self._wake.clear()
-            try:
-                async with asyncio.timeout(wait_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-        events, missed = list(self._waiting), self._missed
-        self._waiting.clear()
-        self._missed = 0
-        return events, missed
-
-    def close(self) -> None:
-        """Let the reader go: the door closes."""
-        self.is_over = True
-        self._wake.set()
-
-    def _take(self, events: list[Happened]) -> None:
-        # What comes after a gap would be sent before it: once something is missed, all is, until
-        # the reader was notified.
-        room = 0 if self._missed else EVENTS_WAITING_MAX - len(self._waiting)
-        self._waiting.extend(events[:room])
-        self._missed += max(0, len(events) - room)
-        self._wake.set()
-
-
-# Workers.
-
 
 LEASE_US_DEFAULT = 30 * SECOND
 

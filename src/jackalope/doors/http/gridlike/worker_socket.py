@@ -52,6 +52,7 @@ import structlog
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.access import acting, sees
+from jackalope.broker.body_streams import Upload, body_chunks
 from jackalope.broker.queries import Refused, read_leases
 from jackalope.broker.views.workers import Leases
 from jackalope.core.api_key import Permission
@@ -63,7 +64,6 @@ from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code as RefusalCode
 from jackalope.core.task import Body, Error
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.bodies import Upload, body_chunks
 from jackalope.doors.http.gridlike.context import (
     Entry,
     Grid,

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import msgspec
 
 from jackalope.broker.access import acting, sees
+from jackalope.broker.client_session import ClientSession
 from jackalope.broker.engine import Engine
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -31,7 +32,6 @@ from jackalope.core.shapes.exchange import Binding
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer
-from jackalope.doors.http.session import ClientSession
 from jackalope.wire.amqp import DEFAULT_VHOST, namespace_of, reply_text, vhost_of
 
 #: The version that we emulate.

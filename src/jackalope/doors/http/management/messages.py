@@ -10,6 +10,7 @@ import binascii
 from base64 import b64decode, b64encode
 from typing import Any
 
+from jackalope.broker.client_session import of_kind
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
@@ -46,7 +47,6 @@ from jackalope.doors.http.management.conventions import (
 from jackalope.doors.http.management.resources import QUEUES, find
 from jackalope.doors.http.request import Request, answer
 from jackalope.doors.http.router import Routes
-from jackalope.doors.http.session import of_kind
 from jackalope.task_ids import fresh_task_id
 from jackalope.wire import amqp_properties as amqp
 from jackalope.wire.amqp import fault_of, namespace_of

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.broker import queries
+from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
 from jackalope.core.effects import Acted
@@ -41,7 +42,6 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.tasks import FilterGiven
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import of_kind
 from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 routes = Routes("/api/v1", has_namespace=True)

@@ -11,6 +11,7 @@ from typing import Annotated
 import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker.client_session import Feed, Wanted
 from jackalope.broker.queries import Refused
 from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import State
@@ -19,7 +20,6 @@ from jackalope.doors.http.errors import ErrorBody, refusal_body
 from jackalope.doors.http.request import Request, WebSocket, door_of, namespace_of, read_query
 from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import Feed, Wanted
 from jackalope.wire.messages import Happened
 
 routes = Routes("/api/v1", has_namespace=True)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from jackalope.broker import queries
+from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import About, Refused
 from jackalope.core.commands import ActOnAnswers, AnswerAction
 from jackalope.core.effects import Acted, Served
@@ -31,7 +32,6 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import of_kind
 
 routes = Routes("/api/v1", has_namespace=True)
 

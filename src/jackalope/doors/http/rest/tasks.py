@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
 
 from jackalope.broker import queries
+from jackalope.broker.body_streams import store_payload
+from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import About, Refused, task_and_bodies
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, State
-from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
+from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.request import Same, identity_of
-from jackalope.core.task import NO_OPTIONS, TRACE_PARENT, TRACE_STATE, BlobRef, Body, TaskSpec
+from jackalope.core.task import TRACE_PARENT, TRACE_STATE, BlobRef, Body, TaskSpec
 from jackalope.doors.http.asgi import Response, while_there
 from jackalope.doors.http.bodies import receiving
 from jackalope.doors.http.errors import Rejected, refusal_body
 from jackalope.doors.http.request import (
-    Connection,
     Request,
     answer,
     ask,
@@ -57,7 +55,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import of_kind
+from jackalope.doors.traces import carry_trace
 from jackalope.storage.ports import Sort
 from jackalope.task_ids import fresh_task_id
 from jackalope.wire.views import TaskView
@@ -138,23 +136,12 @@ async def to_keep(request: Request, task: TaskToSubmit) -> TaskSpec:
         message = f"payload: {len(task.payload)} bytes; at most {size_max}, or use /tasks/raw"
         raise Refused(Refusal(Code.TOO_LARGE, message))
     spec = to_spec(task, fresh_task_id(door.broker.now_us()))
-    if len(task.payload) > INLINE_BYTES_MAX:
-        blobs = door.broker.blobs
-        _identify(spec, task.payload)
-        spec.payload = await blobs.off_loop(lambda: blobs.write([task.payload]))
-    elif task.payload_ticket:
+    await store_payload(door.broker.blobs, spec)
+    if task.payload_ticket:
         if task.payload:
             raise Rejected(400, "body: payload and payload_ticket exclude each other")
         spec.payload = await body_of_ticket(request, task.payload_ticket)
     return spec
-
-
-def _identify(spec: TaskSpec, payload: bytes) -> None:
-    """Say the identity of a request whose payload the broker will not see."""
-    options = spec.options
-    if options is not None and options.same not in (None, Same.RUN):
-        identity = identity_of(spec.queue, spec.name, spec.key, options.version, payload)
-        spec.options = msgspec.structs.replace(options, identity=identity)
 
 
 async def submit_one(request: Request, spec: TaskSpec) -> Served | None:
@@ -174,7 +161,7 @@ async def _submit(request: Request, specs: list[TaskSpec]) -> Accepted:
     refusal = door.broker.admit(len(specs))
     if refusal is not None:
         raise Refused(refusal)
-    carry_trace(request, specs)
+    carry_trace(specs, request.header(TRACE_PARENT), request.header(TRACE_STATE))
     command = SubmitTasks(ref=0, tasks=specs)
     accepted = of_kind(await ask(request, command, len(specs)), Accepted)
     for index, _ in accepted.refused:
@@ -380,30 +367,3 @@ async def _after_waiting(
         # Its policy keeps nothing: what the end reported is all there is.
         view = msgspec.structs.replace(found[0], state=ended.state, reason=ended.reason)
         return view, (b"", ended.result)
-
-
-# Traces: a request that is part of one lets the tasks that it submits belong to it.
-#
-# Headers that cannot be a context are left out, as the W3C asks; those that the task brings itself
-# count first.
-
-_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
-
-#: The minimum that the W3C requires everyone to accept.
-_STATE_CHARS_MAX = 512
-
-
-def carry_trace(request: Connection, specs: Iterable[TaskSpec]) -> None:
-    """Let tasks belong to the trace of the request that submits them."""
-    parent = request.header(TRACE_PARENT)
-    if not _PARENT.fullmatch(parent):
-        return
-    carried = {TRACE_PARENT: parent}
-    state = request.header(TRACE_STATE)
-    if 0 < len(state) <= _STATE_CHARS_MAX:
-        carried[TRACE_STATE] = state
-    for spec in specs:
-        options = spec.options or NO_OPTIONS
-        if TRACE_PARENT not in options.headers:
-            headers = {**options.headers, **carried}
-            spec.options = msgspec.structs.replace(options, headers=headers)

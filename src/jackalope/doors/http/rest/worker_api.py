@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import Answer as SignalAnswer
 from jackalope.core.commands import (
@@ -69,7 +70,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.session import HttpWorker, of_kind
+from jackalope.doors.http.session import HttpWorker
 
 routes = Routes("/api/v1", has_namespace=True)
 
