@@ -41,7 +41,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[cluster,docker,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[cluster,docker,grpc,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
 	touch $@
 
 .PHONY: dashboard

@@ -201,7 +201,9 @@ def is_file_of_ours(name: str) -> bool:
 
 
 def is_code(path: PurePosixPath) -> bool:
-    return path.suffix == ".py" and path.parts[0] in {"src", "tests", "bench"}
+    is_generated = path.stem.endswith(("_pb2", "_pb2_grpc"))
+    in_tree = path.parts[0] in {"src", "tests", "bench"}
+    return path.suffix == ".py" and in_tree and not is_generated
 
 
 def is_source(path: PurePosixPath) -> bool:
