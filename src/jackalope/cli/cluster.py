@@ -1,4 +1,7 @@
-"""A node of a cluster: its log, its storage, and the nats-server that it supervises."""
+"""A node of a cluster: its log, its storage, and the nats-server that it supervises.
+
+Puts the parts together as the configuration says. Knows neither who leads nor what is in the log.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The peer port of a broker: the door, and the questions to the other members."""
+"""The peer port of a broker: the door, and the questions to the other members.
+
+Starts and stops both. What is asked and answered is known to `broker/cluster`.
+"""
 
 from __future__ import annotations
 

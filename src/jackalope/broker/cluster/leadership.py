@@ -1,6 +1,6 @@
-"""Who leads: what a node does about everything that it hears, fears and is told.
+"""Leadership: the states of a node, and which event moves it from one to another.
 
-Owns the states of a node and the moves between them. Pure: no clock, no socket, no thread, no log.
+Pure: no clock, no socket, no thread, no log.
 `step(view, event, now_us)` returns the next state and what is to be done; the node does it and
 reports the outcome as the next event.
 

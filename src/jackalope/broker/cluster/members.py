@@ -1,4 +1,7 @@
-"""Members: which nodes a cluster has, and where their doors are."""
+"""Members: which nodes a cluster has, and where their doors are.
+
+Read from the configuration alone. Which of them is alive is known to `peers`.
+"""
 
 from __future__ import annotations
 

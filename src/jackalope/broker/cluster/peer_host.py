@@ -1,4 +1,7 @@
-"""What a node tells other nodes, a standby and the command line about itself."""
+"""What a node tells other nodes, a standby and the command line about itself.
+
+Answers questions and decides nothing. Who may ask is checked by `doors/peer` before.
+"""
 
 from __future__ import annotations
 

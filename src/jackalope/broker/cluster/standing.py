@@ -1,4 +1,7 @@
-"""A node's standing: what it tells of itself, for health and metrics."""
+"""A node's standing: what it tells of itself, for health and metrics.
+
+Plain values, read from the node at one moment. Knows no other node.
+"""
 
 from __future__ import annotations
 
