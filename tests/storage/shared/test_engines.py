@@ -3,11 +3,13 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
 from jackalope.storage.shared.log import LogEngine, Put
 from tests.storage.shared.conftest import OpenEngine
+from tests.storage.shared.servers import Servers
 
 TIMEOUT_S = 5.0
 PATIENCE_S = 30.0
@@ -121,6 +123,23 @@ def test_another_reader_is_woken(open_engine: OpenEngine) -> None:
     assert woken
     assert woken[0][0]
     assert woken[0][1] < 5
+
+
+def test_news_are_read_once_and_old_ones_make_room(servers: Servers) -> None:
+    """A follower gets what the leader stores without asking for it; the log has the rest."""
+    writer, reader = servers.engine("news"), servers.engine("news")
+    with closing(writer), closing(reader):
+        fill(writer, 40)
+        deadline = time.monotonic() + 20
+        while reader._told_end < 40 and time.monotonic() < deadline:
+            reader.wait(39, 1)
+        assert 0 < len(reader._told) <= 32
+        expected = [(position, b"%d" % position) for position in range(1, 41)]
+        assert reader.read(0, 8) == expected[:8]
+        assert reader.read(8, 256) == expected[8:]
+        assert not reader._told
+        assert reader.read(8, 256) == expected[8:]
+        assert reader.read(40, 256) == []
 
 
 def test_waiting_ends(engine: LogEngine) -> None:

@@ -6,8 +6,8 @@ A message names the sequence that must be the stream's last one; its leader judg
 are read one by one from the stream's leader (`STREAM.MSG.GET`), many requests at a time: a
 replica that has lost messages serves the rest to a consumer as if nothing were missing, and a
 consumer may be placed on any replica. So may the stream's leader be such a replica: then the others
-are asked by consumers, each of which tells where it was placed. A writer tells readers by a plain
-message that there is something to read; should that be lost, they look a little later.
+are asked by consumers, each of which tells where it was placed. A writer tells readers what it has
+stored by a plain message, so that they need not ask; should that be lost, they look a little later.
 
 The client needs an event loop, which has a thread of its own here.
 """
@@ -61,6 +61,9 @@ _LOOK_EVERY_S = 0.2
 #: How many consumers are made until one is on a replica that was not asked yet.
 _CONSUMERS_MAX = 24
 
+#: How many messages that a writer told of are kept until they are read.
+_TOLD_MAX = 32
+
 #: How many messages are asked for at a time, and how many bytes of a message are not its payload.
 _READS_AT_ONCE = 64
 _HEADER_BYTES = 256
@@ -83,7 +86,7 @@ class JetStreamEngine:
         self.cluster = cluster
         self.stream = f"JK_LOG_{cluster}_{shard}"
         self.subject = f"jackalope.{cluster}.log.{shard}"
-        self._hint = f"jackalope.{cluster}.end.{shard}"
+        self._news = f"jackalope.{cluster}.end.{shard}"
         self.message_bytes_max = 0  # known once connected
         self._config = StreamConfig(
             name=self.stream,
@@ -101,7 +104,8 @@ class JetStreamEngine:
             self._options |= {"user": user, "password": password}
         self._client = Client()
         self._heard = Condition()
-        self._hinted = 0  # the last position that a writer has told of
+        self._told: dict[int, bytes] = {}  # what a writer has told of, by position
+        self._told_end = 0  # the last of these positions
         self._is_closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._run, name="jackalope-log", daemon=True)
@@ -130,6 +134,7 @@ class JetStreamEngine:
             ping_interval=2,
             max_outstanding_pings=2,
             pending_size=0,  # What cannot be sent now is not sent later.
+            no_echo=True,
             error_cb=_ignore,
         )
         version = self._client.connected_server_version
@@ -141,7 +146,7 @@ class JetStreamEngine:
                 "is needed"
             )
         self.message_bytes_max = self._client.max_payload - _HEADER_BYTES
-        await self._client.subscribe(self._hint, cb=self._hear_hint)
+        await self._client.subscribe(self._news, cb=self._hear)
         await self._make_stream(self._config)
 
     def make_stream(self, config: StreamConfig, timeout_s: float = 30.0) -> None:
@@ -160,9 +165,14 @@ class JetStreamEngine:
                 return
             await asyncio.sleep(0.2)
 
-    async def _hear_hint(self, hint: Msg) -> None:
+    async def _hear(self, news: Msg) -> None:
+        position = int.from_bytes(news.data[:8], "big")
+        if len(news.data) > 8:  # Earlier versions tell the position alone.
+            self._told[position] = news.data[8:]
+            if len(self._told) > _TOLD_MAX:
+                del self._told[next(iter(self._told))]
         with self._heard:
-            self._hinted = max(self._hinted, int.from_bytes(hint.data[:8], "big"))
+            self._told_end = max(self._told_end, position)
             self._heard.notify_all()
 
     # The port.
@@ -181,7 +191,7 @@ class JetStreamEngine:
         found = json.loads(answer.data)
         error = found.get("error")
         if error is None:
-            await self._client.publish(self._hint, position.to_bytes(8, "big"))
+            await self._client.publish(self._news, position.to_bytes(8, "big") + message)
             return Put.STORED if found.get("seq") == position else Put.TAKEN
         code = error.get("err_code")
         if code == _WRONG_LAST:
@@ -199,17 +209,33 @@ class JetStreamEngine:
         return self._call(self._read(after, count_max), _TIMEOUT_S + count_max * 0.1)
 
     async def _read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
-        messages: list[tuple[int, bytes]] = []
-        width = 1  # At the end of the log there is seldom more than one.
+        messages = self._take_told(after)
+        if messages:
+            return messages
+        told_end = self._told_end
+        width = max(1, min(told_end - after, _READS_AT_ONCE))
         while len(messages) < count_max:
             first = after + 1 + len(messages)
             wanted = range(first, first + min(width, count_max - len(messages)))
             found = await asyncio.gather(*map(self._get, wanted))
             for position, message in zip(wanted, found, strict=True):
                 if message is None:
-                    return messages or await self._read_behind(after, count_max)
+                    if messages:
+                        return messages
+                    self._told_end = after  # What was told of and is not there is not waited for.
+                    return await self._read_behind(after, count_max)
                 messages.append((position, message))
+            if wanted[-1] == told_end:
+                break  # What is stored meanwhile is told of.
             width = min(width * 4, _READS_AT_ONCE)
+        return messages
+
+    def _take_told(self, after: int) -> list[tuple[int, bytes]]:
+        """Return what a writer has told of and comes next."""
+        messages = []
+        while (message := self._told.pop(after + 1, None)) is not None:
+            after += 1
+            messages.append((after, message))
         return messages
 
     async def _read_behind(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
@@ -268,7 +294,7 @@ class JetStreamEngine:
     def wait(self, after: int, timeout_s: float) -> bool:
         with self._heard:
             self._heard.wait_for(
-                lambda: self._hinted > after or self._is_closed, min(timeout_s, _LOOK_EVERY_S)
+                lambda: self._told_end > after or self._is_closed, min(timeout_s, _LOOK_EVERY_S)
             )
         return True
 

@@ -147,6 +147,7 @@ class SharedJournal:
         self._whole = 0  # the position of the last message that ended an entry
         self._is_placed = False
         self._is_ahead = False  # the mark is ahead of the mirror
+        self._has_all = False  # the log had nothing more when it was last read
         self.mark = Mark(0, mirror.last(), mirror.digest, mirror.epoch())
         self._batch_at = 0  # the position of the last batch, or a little before it
 
@@ -195,8 +196,7 @@ class SharedJournal:
             else:
                 high = middle
         self._joiner, self._is_placed = Joiner(), False
-        self._mirror_fault, self._is_ahead = None, False
-        self._mirror_fault = None
+        self._mirror_fault, self._is_ahead, self._has_all = None, False, False
         self._whole = low - 1
         self.mark = Mark(low - 1, sequence, self.mirror.digest, self.mirror.epoch())
         self._batch_at = low - 1
@@ -239,12 +239,13 @@ class SharedJournal:
     def _read_messages(self, patience_s: float) -> list[tuple[int, bytes]]:
         after = self.mark.position
         try:
+            if self._has_all and patience_s > 0 and not self.log.wait(after, patience_s):
+                return []
             messages = self.log.read(after, MESSAGES_PER_READ)
-            if not messages and patience_s > 0 and self.log.wait(after, patience_s):
-                messages = self.log.read(after, MESSAGES_PER_READ)
         except Lacking as fault:
             self._go_back()
             raise Astray(str(fault)) from fault
+        self._has_all = len(messages) < MESSAGES_PER_READ
         return messages
 
     def _hear(self, messages: list[tuple[int, bytes]]) -> list[Heard]:
