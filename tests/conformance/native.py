@@ -1,0 +1,218 @@
+"""The driver of the native door: messages of `jackalope.wire` over a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, ClassVar
+
+from jackalope.core.commands import (
+    Action,
+    ActOnTasks,
+    Answer,
+    AnswerSignal,
+    ClaimTasks,
+    Fail,
+    Finish,
+    Held,
+    JoinWorker,
+    ReportProgress,
+    StartAttempts,
+    SubmitTasks,
+    WatchTasks,
+)
+from jackalope.core.effects import SignalAsked
+from jackalope.core.ids import TaskId
+from jackalope.core.task import Error, TaskSpec
+from jackalope.wire.messages import Assign, Ended, Hello, Manage, Nack, Query, Result, Welcome
+from tests.conformance.broker import Ports
+from tests.conformance.driver import Attempt, NewTask, Page, Refused, Shown
+from tests.doors.harness import Peer
+
+
+class NativeDriver:
+    """A peer, and another one for each worker: a session has one worker at most."""
+
+    door: ClassVar[str] = "native"
+
+    def __init__(self, ports: Ports, token: str = "") -> None:
+        self._ports = ports
+        self._token = token
+        self._peer: Peer | None = None
+        self._peers: list[Peer] = []
+
+    async def connect(self, name: str = "conformance") -> Peer:
+        peer = await Peer.connect(self._ports.native)
+        self._peers.append(peer)
+        await peer.send(Hello(name=name, token=self._token))
+        answer = await peer.wait_for(lambda message: isinstance(message, Welcome | Nack))
+        if isinstance(answer, Nack):
+            raise _refused(answer)
+        return peer
+
+    async def _ask(self, message: Any) -> Any:
+        if self._peer is None:
+            self._peer = await self.connect()
+        return await ask(self._peer, message)
+
+    async def submit(self, *tasks: NewTask) -> list[Refused | None]:
+        specs = [
+            TaskSpec(task.id, task.queue, task.name, "", task.priority, task.payload)
+            for task in tasks
+        ]
+        body = await self._ask(SubmitTasks(0, specs))
+        refused = {index: _item(refusal) for index, refusal in body["refused"]}
+        return [refused.get(index) for index in range(len(tasks))]
+
+    async def task(self, task: TaskId) -> Shown:
+        return _shown(await self._ask(Query(0, "task", {"id": task})))
+
+    async def wait(self, task: TaskId, timeout_s: float) -> Shown:
+        body = await self._ask(WatchTasks(0, (task,)))
+        if body["refused"]:
+            raise _item(body["refused"][0][1])
+        assert self._peer is not None
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._peer.expect(Ended, lambda message: message.tasks[0].task == task)
+        except TimeoutError:
+            pass
+        return await self.task(task)
+
+    async def result(self, task: TaskId) -> bytes:
+        view = await self._ask(Query(0, "task", {"id": task, "bodies": True}))
+        return bytes(view.get("result", b""))
+
+    async def tasks(self, queue: str, limit: int, cursor: str = "") -> Page:
+        about = {"queue": queue, "limit": limit, "cursor": cursor, "total": not cursor}
+        page = await self._ask(Query(0, "tasks", about))
+        return Page([_shown(view) for view in page["tasks"]], page["cursor"], page["total"])
+
+    async def explain(self, task: TaskId) -> list[str]:
+        view = await self._ask(Query(0, "explain", {"id": task}))
+        return [cause["why"] for cause in view["causes"]]
+
+    async def kill(self, task: TaskId) -> str:
+        acted = await self._ask(ActOnTasks(0, Action.KILL, (task,)))
+        if acted["refused"]:
+            raise _item(acted["refused"][0][1])
+        return "requested" if acted["requested"] else "changed"
+
+    async def declare(self, queue: str, **policy: int) -> None:
+        await self._ask(Manage(0, "declare_queue", {"queue": queue, "changes": policy}))
+
+    async def worker(
+        self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()
+    ) -> NativeWorker:
+        worker = NativeWorker(self, name, queue, lease_s)
+        assert await worker.join(*holding) == ({held.fence for held in holding}, set())
+        return worker
+
+    async def close(self) -> None:
+        for peer in self._peers:
+            peer.close()
+
+
+class NativeWorker:
+    """A session that has joined with no slots, and claims."""
+
+    def __init__(self, driver: NativeDriver, name: str, queue: str, lease_s: float) -> None:
+        self._driver = driver
+        self._name, self._queue, self._lease_us = name, queue, int(lease_s * 1_000_000)
+
+    async def join(self, *holding: Attempt) -> tuple[set[int], set[int]]:
+        self._peer = await self._driver.connect(self._name)
+        held = [Held(attempt.task, attempt.fence) for attempt in holding]
+        command = JoinWorker(
+            0,
+            self._name,
+            (self._queue,),
+            slots=0,
+            holding=held,
+            lease_us=self._lease_us,
+            generation=time.time_ns() // 1_000,
+        )
+        joined = await ask(self._peer, command)
+        resumed, dropped = ({fence for _, fence in joined[key]} for key in ("resumed", "drop"))
+        return resumed, dropped
+
+    async def claim(self, wait_s: float = 5) -> Attempt | None:
+        claim = ClaimTasks(1_000_000, 1, int(wait_s * 1_000_000))
+        await self._peer.send(claim)
+        answer = await self._peer.wait_for(
+            lambda message: (
+                isinstance(message, Assign)
+                or (isinstance(message, Nack) and message.ref == claim.ref)
+            )
+        )
+        if isinstance(answer, Nack):
+            if answer.code == "nothing_to_claim":
+                return None
+            raise _refused(answer)
+        assert isinstance(answer, Assign)
+        (given,) = answer.assignments
+        await ask_one(self._peer, StartAttempts(0, [Held(given.task, given.fence)]))
+        assert isinstance(given.payload, bytes)
+        return Attempt(given.task, given.fence, given.name, given.payload, given.attempt)
+
+    async def finish(self, attempt: Attempt, result: bytes = b"") -> None:
+        finished = [Finish(attempt.task, attempt.fence, result)]
+        await ask_one(self._peer, Result(0, finished))
+
+    async def fail(self, attempt: Attempt, kind: str, message: str) -> None:
+        failed = [Fail(attempt.task, attempt.fence, Error(kind, message))]
+        await ask_one(self._peer, Result(0, [], failed))
+
+    async def release(self, attempt: Attempt) -> None:
+        await ask_one(self._peer, Result(0, [], [], [Held(attempt.task, attempt.fence)]))
+
+    async def progress(self, attempt: Attempt, percent: float, note: str) -> None:
+        await ask_one(self._peer, ReportProgress(0, attempt.task, attempt.fence, percent, note))
+
+    async def signal(self) -> tuple[TaskId, str]:
+        asked = await self._peer.expect(SignalAsked)
+        return asked.task, asked.signal
+
+    async def stopped(self, attempt: Attempt) -> None:
+        await ask_one(self._peer, AnswerSignal(0, attempt.task, attempt.fence, Answer.STOPPED))
+
+
+async def ask(peer: Peer, message: Any) -> Any:
+    answer = await peer.ask(message)
+    if isinstance(answer, Nack):
+        raise _refused(answer)
+    return answer.body
+
+
+async def ask_one(peer: Peer, message: Any) -> None:
+    """Send a request about one item, which may be refused in the list of its answer."""
+    body = await ask(peer, message)
+    if body["refused"]:
+        raise _item(body["refused"][0][1])
+
+
+def _refused(nack: Nack) -> Refused:
+    return Refused(nack.code, nack.message, nack.retry_after_us / 1_000_000)
+
+
+def _item(refusal: dict[str, Any]) -> Refused:
+    return Refused(refusal["code"], refusal["message"], refusal["retry_after_us"] / 1_000_000)
+
+
+def _shown(view: dict[str, Any]) -> Shown:
+    error, progress = view.get("error") or {}, view.get("progress") or {}
+    return Shown(
+        TaskId(view["id"]),
+        view["queue"],
+        view["name"],
+        view["state"],
+        view["priority"],
+        view.get("attempts", 0),
+        view.get("failures", 0),
+        view.get("crashes", 0),
+        view.get("interruptions", 0),
+        view.get("reason") or "",
+        (error.get("type", ""), error.get("message", "")),
+        progress.get("percent"),
+        progress.get("note", ""),
+    )
