@@ -50,7 +50,7 @@ class NativeDriver:
             raise _refused(answer)
         return peer
 
-    async def _ask(self, message: Any) -> Any:
+    async def ask(self, message: Any) -> Any:
         if self._peer is None:
             self._peer = await self.connect()
         return await ask(self._peer, message)
@@ -60,15 +60,18 @@ class NativeDriver:
             TaskSpec(task.id, task.queue, task.name, "", task.priority, task.payload)
             for task in tasks
         ]
-        body = await self._ask(SubmitTasks(0, specs))
+        return await self.submit_specs(specs)
+
+    async def submit_specs(self, specs: list[TaskSpec]) -> list[Refused | None]:
+        body = await self.ask(SubmitTasks(0, specs))
         refused = {index: _item(refusal) for index, refusal in body["refused"]}
-        return [refused.get(index) for index in range(len(tasks))]
+        return [refused.get(index) for index in range(len(specs))]
 
     async def task(self, task: TaskId) -> Shown:
-        return _shown(await self._ask(Query(0, "task", {"id": task})))
+        return _shown(await self.ask(Query(0, "task", {"id": task})))
 
     async def wait(self, task: TaskId, timeout_s: float) -> Shown:
-        body = await self._ask(WatchTasks(0, (task,)))
+        body = await self.ask(WatchTasks(0, (task,)))
         if body["refused"]:
             raise _item(body["refused"][0][1])
         assert self._peer is not None
@@ -80,26 +83,26 @@ class NativeDriver:
         return await self.task(task)
 
     async def result(self, task: TaskId) -> bytes:
-        view = await self._ask(Query(0, "task", {"id": task, "bodies": True}))
+        view = await self.ask(Query(0, "task", {"id": task, "bodies": True}))
         return bytes(view.get("result", b""))
 
     async def tasks(self, queue: str, limit: int, cursor: str = "") -> Page:
         about = {"queue": queue, "limit": limit, "cursor": cursor, "total": not cursor}
-        page = await self._ask(Query(0, "tasks", about))
+        page = await self.ask(Query(0, "tasks", about))
         return Page([_shown(view) for view in page["tasks"]], page["cursor"], page["total"])
 
     async def explain(self, task: TaskId) -> list[str]:
-        view = await self._ask(Query(0, "explain", {"id": task}))
+        view = await self.ask(Query(0, "explain", {"id": task}))
         return [cause["why"] for cause in view["causes"]]
 
     async def kill(self, task: TaskId) -> str:
-        acted = await self._ask(ActOnTasks(0, Action.KILL, (task,)))
+        acted = await self.ask(ActOnTasks(0, Action.KILL, (task,)))
         if acted["refused"]:
             raise _item(acted["refused"][0][1])
         return "requested" if acted["requested"] else "changed"
 
     async def declare(self, queue: str, **policy: int) -> None:
-        await self._ask(Manage(0, "declare_queue", {"queue": queue, "changes": policy}))
+        await self.ask(Manage(0, "declare_queue", {"queue": queue, "changes": policy}))
 
     async def worker(
         self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()

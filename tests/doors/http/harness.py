@@ -135,7 +135,7 @@ class Serving:
         out = self.process.stdout
         assert out is not None
         first, second = out.readline(), out.readline()
-        native = re.search(r"at jackalope://[^:]+:(\d+)", first)
+        native = re.search(r"at jackalopes?://[^:]+:(\d+)", first)
         http = re.search(r"HTTP at (https?://\S+?:(\d+)),", second)
         assert native, self._log.read_text()
         assert http, self._log.read_text()

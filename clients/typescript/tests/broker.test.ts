@@ -1,0 +1,134 @@
+// Against the broker at JACKALOPE_BROKER, which pytest starts and stops: see tests/clients.
+
+import assert from "node:assert/strict";
+import { after, test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { Client, PartlyRefused, Refused, Reject, RetryLater, Stopped, TaskFailed, TimedOut, Worker, newTaskId, type Context, type Progress } from "../src/index.js";
+
+const QUEUE = "typescript-tests";
+const NARROW = "typescript-narrow";
+const options = { queue: QUEUE };
+const client = new Client({ name: "tests" });
+const stopped: string[] = [];
+let tries = 0;
+
+const worker = new Worker({
+  queues: [QUEUE, NARROW],
+  concurrency: 8,
+  tasks: {
+    add: (_: Context, a: number, b: number) => a + b,
+    echo: (_: Context, value: unknown) => value,
+    keywords: ({ kwargs }: Context) => kwargs,
+    about: ({ name, queue, attempt, headers }: Context) => ({ name, queue, attempt, headers }),
+    fail: (_: Context, message: string) => {
+      throw new Error(message);
+    },
+    reject: () => {
+      throw new Reject("never again");
+    },
+    later: () => {
+      if (++tries < 3) throw new RetryLater(10);
+      return tries;
+    },
+    sleep: async ({ signal, progress }: Context, ms: number) => {
+      progress(25, "a quarter");
+      signal.addEventListener("abort", () => stopped.push((signal.reason as Stopped).why));
+      await sleep(ms, undefined, { signal });
+    },
+  },
+});
+const running = worker.run({ handleSignals: false });
+
+after(async () => {
+  await worker.drain(0);
+  assert.equal(await running, "drained");
+  client.close();
+});
+
+test("values there and back", async () => {
+  const handle = await client.submit<number>("add", [2, 3], options);
+  assert.equal(await handle.result({ timeoutMs: 20_000 }), 5);
+  const value = { text: "é€😀", list: [1, -1, 0.5, null, true], large: 2n ** 60n, when: new Date(1_700_000_000_123) };
+  assert.deepEqual(await (await client.submit("echo", [value], options)).result(), value);
+  assert.equal(await (await client.submit("echo", [null], options)).result(), null);
+  assert.deepEqual(await (await client.submit("echo", [{ a: [1] }], { ...options, content: "json" })).result(), { a: [1] });
+  assert.deepEqual(await (await client.submit("keywords", [], { ...options, kwargs: { size: 3 } })).result(), { size: 3 });
+  const about = await client.submit("about", [], { ...options, headers: { trace: 7 } });
+  assert.deepEqual(await about.result(), { name: "about", queue: QUEUE, attempt: 1, headers: { trace: 7 } });
+  assert.equal((await client.handle(handle.id).view()).state, "succeeded");
+  assert.deepEqual((await handle.explain()).map((cause) => cause.why), ["ended"]);
+});
+
+test("bodies that fit into no frame", async () => {
+  const large = Buffer.alloc(20 * 1024 * 1024, "jackalope");
+  const handle = await client.submit<Uint8Array>("echo", [large], { ...options, content: "bytes" });
+  assert.ok(Buffer.compare(Buffer.from(await handle.result({ timeoutMs: 60_000 })), large) === 0);
+});
+
+test("many at once", async () => {
+  const tasks = Array.from({ length: 3_000 }, (_, n) => ({ ...options, name: "add", args: [n, 1] }));
+  const handles = await client.submitMany<number>(tasks);
+  assert.deepEqual(await Promise.all(handles.map((handle) => handle.result())), tasks.map((_, n) => n + 1));
+});
+
+test("the same id once more is the same task", async () => {
+  const id = newTaskId();
+  const [first, second] = [await client.submit("echo", [1], { ...options, id }), await client.submit("echo", [1], { ...options, id })];
+  assert.equal(first.id, second.id);
+  await assert.rejects(client.submit("echo", [2], { ...options, id }), (error: Refused) => error instanceof Refused && error.code === "id_conflict");
+});
+
+test("failures", async () => {
+  const failed = await client.submit("fail", ["on purpose"], { ...options, retry: { retries: 0 } });
+  await assert.rejects(failed.result(), (error: TaskFailed) => {
+    assert.ok(error instanceof TaskFailed);
+    assert.deepEqual([error.state, error.reason, error.error?.type, error.error?.message], ["dead", "failed", "Error", "on purpose"]);
+    assert.match(error.error!.trace, /broker\.test/);
+    return true;
+  });
+  await assert.rejects((await client.submit("reject", [], options)).result(), { reason: "rejected" });
+  assert.equal(await (await client.submit("later", [], options)).result({ timeoutMs: 20_000 }), 3);
+});
+
+test("progress, kill and waits that end early", async () => {
+  const handle = await client.submit("sleep", [60_000], options);
+  const heard = new Promise<Progress>((resolve) => void handle.wait({ onProgress: resolve }).catch(() => {}));
+  assert.deepEqual(await heard, { percent: 25, note: "a quarter" });
+  await assert.rejects(handle.result({ timeoutMs: 50 }), TimedOut);
+  await assert.rejects(handle.result({ signal: AbortSignal.timeout(50) }), { name: "TimeoutError" });
+  assert.equal((await handle.view()).state, "running");
+  assert.equal(await handle.kill(), "requested");
+  await assert.rejects(handle.result({ timeoutMs: 20_000 }), { state: "killed" });
+  assert.deepEqual(stopped, ["kill"]);
+});
+
+test("refusals have codes and delays", async () => {
+  const nothing = client.handle(newTaskId());
+  for (const asked of [nothing.view(), nothing.result(), nothing.kill()])
+    await assert.rejects(asked, { name: "Refused", code: "unknown_task", retryAfterMs: 0 });
+  const queue = "typescript-full";
+  const policy = await client.declareQueue(queue, { depth_limit: 2 });
+  assert.equal(policy["depth_limit"], 2);
+  const tasks = Array.from({ length: 3 }, () => ({ queue, name: "wait" }));
+  await assert.rejects(client.submitMany(tasks), (error: PartlyRefused) => {
+    assert.ok(error instanceof PartlyRefused);
+    assert.deepEqual([...error.refused.keys()], [2]);
+    assert.deepEqual(error.handles.map((handle) => handle !== null), [true, true, false]);
+    assert.ok(error.code === "queue_full" && error.retryAfterMs > 0);
+    return true;
+  });
+  const page = await client.tasks({ queue, limit: 1 });
+  assert.equal(page.tasks.length, 1);
+  assert.notEqual(page.cursor, "");
+});
+
+test("a patient submit waits as long as a full queue asks it to", async () => {
+  const queue = NARROW;
+  await client.declareQueue(queue, { depth_limit: 20 });
+  for (let n = 0; n < 10; n++) await (await client.submit("echo", [n], { queue })).result();
+  const tasks = Array.from({ length: 100 }, () => ({ queue, name: "sleep", args: [5] }));
+  const handles = await client.submitMany(tasks, { patienceMs: 60_000 });
+  await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 60_000 })));
+  assert.equal(new Set(handles.map((handle) => handle.id)).size, 100);
+});

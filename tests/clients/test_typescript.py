@@ -1,0 +1,117 @@
+"""The TypeScript package: its own tests, and what it repeats of the protocol."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from jackalope.core.refusals import Code
+from jackalope.wire.frames import Kind
+from tests.clients.languages import LANGUAGES, TYPESCRIPT
+from tests.doors.http.harness import Serving
+
+pytestmark = pytest.mark.skipif(
+    bool(LANGUAGES["typescript"].why_not), reason=LANGUAGES["typescript"].why_not or "-"
+)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Serving]:
+    serving = Serving(tmp_path)
+    yield serving
+    serving.stop()
+
+
+def test_against_a_broker(broker: Serving) -> None:
+    """Client and worker in one process: values, errors, progress, kills, refusals."""
+    _node_test("broker", {"JACKALOPE_BROKER": f"jackalope://127.0.0.1:{broker.port}"})
+
+
+def test_parts() -> None:
+    _node_test("msgpack", {})
+
+
+def _node_test(name: str, variables: dict[str, str]) -> None:
+    done = subprocess.run(
+        ["node", "--test", f"dist/tests/{name}.test.js"],
+        cwd=TYPESCRIPT,
+        env=os.environ | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_messagepack_is_that_of_the_broker() -> None:
+    """What it decodes and encodes again is byte for byte what another library has written."""
+    values = [
+        [None, True, 0, 127, 128, 2**16, 2**32, 2**53, 2**64 - 1, -1, -33, -(2**31), -(2**63)],
+        [0.5, 1e300, "", "x" * 31, "x" * 32, "é€😀", b"", b"x" * 256, [[]], {"a": {"b": [1]}}],
+    ]
+    script = """
+        import { decode, encode } from "./dist/src/msgpack.js";
+        import { readFileSync } from "node:fs";
+        for (const line of readFileSync(0, "utf8").split("\\n"))
+          console.log(encode(decode(Buffer.from(line, "hex"))).toString("hex"));
+    """
+    lines = [msgspec.msgpack.encode(value).hex() for value in values]
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", script],
+        cwd=TYPESCRIPT,
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.split() == lines
+
+
+def test_codes_and_kinds_are_those_of_the_protocol() -> None:
+    errors = (TYPESCRIPT / "src" / "errors.ts").read_text()
+    (union,) = re.findall(r"export type RefusalCode =(.*?);", errors, re.DOTALL)
+    assert re.findall(r'"(\w+)"', union) == [code.value for code in Code]
+    frames = (TYPESCRIPT / "src" / "frames.ts").read_text()
+    named = re.findall(r"^  ([A-Z]+): (\d+),", frames, re.MULTILINE)
+    kinds = {name: int(number) for name, number in named}
+        name: int(number)
+        for name, number in re.findall(r"^  ([A-Z]+): (\d+),", frames, re.MULTILINE)
+    }
+    assert kinds.items() <= {kind.name: kind.value for kind in Kind}.items()
+
+
+def test_package_has_no_dependencies_and_names_no_registry() -> None:
+    package = msgspec.json.decode((TYPESCRIPT / "package.json").read_bytes())
+    assert "dependencies" not in package
+    assert "resolved" not in (TYPESCRIPT / "package-lock.json").read_text()
+
+
+@pytest.mark.skipif(shutil.which("npm") is None, reason="needs npm")
+def test_readme_compiles(tmp_path: Path) -> None:
+    """Every program of the README is type-checked as it stands."""
+    readme = (TYPESCRIPT / "README.md").read_text()
+    programs = re.findall(r"(?s)^```ts\n(.*?)^```", readme, re.MULTILINE)
+    assert programs
+    folder = TYPESCRIPT / "dist" / "readme"
+    folder.mkdir(exist_ok=True)
+    for number, program in enumerate(programs):
+        text = program.replace('"jackalope-client"', '"../src/index.js"')
+        (folder / f"program{number}.ts").write_text(text + "\nexport {};\n")
+    flags = "--noEmit --strict --module nodenext --target es2022 --types node --skipLibCheck"
+    files = sorted(str(path) for path in folder.glob("*.ts"))
+    done = subprocess.run(
+        [str(TYPESCRIPT / "node_modules" / ".bin" / "tsc"), *flags.split(), *files],
+        cwd=TYPESCRIPT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
