@@ -82,6 +82,18 @@ $(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
 	$(AIIDA)/bin/python $(INSTALL) --constraint constraints-aiida.txt --editable '.[aiida]'
 	touch $@
 
+# The clients in other languages. A language whose tools are missing is left out, and its tests are
+# skipped with the reason.
+TYPESCRIPT := clients/typescript
+TYPESCRIPT_SOURCE := $(shell find $(TYPESCRIPT) -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
+
+.PHONY: clients
+clients: $(if $(NPM),$(TYPESCRIPT)/dist/.ready)  ## Build the clients in other languages, and what their tests run.
+
+$(TYPESCRIPT)/dist/.ready: $(TYPESCRIPT_SOURCE)
+	cd $(TYPESCRIPT) && npm ci --silent && npm run --silent build
+	touch $@
+
 # Real processes on a busy machine are late now and then. What failed runs once more, alone: a bug
 # fails again, and what passes is listed as depending on time, for a person to mend.
 AGAIN = { echo "== Once more, alone. What passes now depends on time: mend the test."; \
@@ -89,7 +101,7 @@ AGAIN = { echo "== Once more, alone. What passes now depends on time: mend the t
 
 .PHONY: test
 test:  ## Run every check and the whole test suite: what CI runs.
-	@$(MAKE) --no-print-directory --jobs 3 check aiida
+	@$(MAKE) --no-print-directory --jobs 3 check aiida clients
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder || $(AGAIN)
 
 # The seeds of the simulation are in groups of twenty; one of them is enough for a save.
@@ -170,5 +182,5 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 
 .PHONY: clean
 clean:  ## Remove all that these targets made, .venv included.
-	rm -rf $(VENV) $(dir $(PAGE)) dashboard/node_modules build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(dir $(PAGE)) dashboard/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist build dist .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

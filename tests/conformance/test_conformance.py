@@ -27,6 +27,7 @@ LACKS: dict[tuple[str, str], str] = {
 #: Doors that the suite does not open, with the reason.
 OTHER_DOORS = {
     "amqp": "has the behaviours of RabbitMQ, which tests/doors/amqp compares with RabbitMQ itself",
+    "grpc": "has its contract, and does not serve yet",
     "peer": "serves the other nodes of a cluster, not clients",
 }
 
