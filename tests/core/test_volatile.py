@@ -10,7 +10,7 @@ from jackalope.core import Core
 from jackalope.core.commands import Action, ActOnTasks, ForgetTasks, Recover
 from jackalope.core.commands.amqp import OpenQueue, Publication, PublishMessages
 from jackalope.core.durations import SECOND
-from jackalope.core.ids import TaskId, volatile_id
+from jackalope.core.ids import TaskId, is_volatile, volatile_id
 from jackalope.core.invariants import check
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import DEFAULT_POLICY
@@ -59,7 +59,7 @@ def test_one_record_reserves_the_fences_of_many_tasks() -> None:
     driver.join("w", 1, slots=9)
     publish(driver, 1, 2, 3)
     reserved = [record for record in driver.recorded() if isinstance(record, FencesReserved)]
-    assert reserved == [FencesReserved(NOW_US, FENCES_PER_BLOCK)]
+    assert [record.through for record in reserved] == [FENCES_PER_BLOCK]
     assert [each.fence for each in driver.assignments(1)] == [1, 2, 3]
 
 
@@ -86,6 +86,57 @@ def test_durable_tasks_reserve_nothing() -> None:
     driver.finish(1)
     assert restarted(lasting(driver)).core.book.counters.fence == 1
     assert not [record for record in driver.recorded() if isinstance(record, FencesReserved)]
+
+
+# Places in line.
+
+
+def ranks(core: Core) -> dict[TaskId, int]:
+    """Return where durable tasks stand in line, with the last place that was given out."""
+    found = {id_: task.rank for id_, task in core.book.tasks.items() if not is_volatile(id_)}
+    return found | {TaskId(b"last"): core.book.counters.rank}
+
+
+@pytest.mark.parametrize("is_durable_first", [False, True])
+def test_durable_tasks_stand_where_the_records_say(*, is_durable_first: bool) -> None:
+    """Who only has the records gives the same places as who also has volatile tasks."""
+    driver = Driver()
+    driver.send(OpenQueue(queue="q", durable=True))
+    for number in range(1, 30):
+        is_durable = number % 3 == is_durable_first
+        message = Publication(task_id(number), "", "q", b"", b"", persistent=is_durable)
+        driver.send(PublishMessages(messages=[message]))
+        driver.submit(100 + number)
+    driver.act(Action.KILL, 103, 110)
+    driver.act(Action.RETRY, 110, 103)
+    assert ranks(driver.core) == ranks(restarted(lasting(driver)).core)
+
+
+def test_tasks_are_given_out_in_the_order_in_which_they_came() -> None:
+    driver = Driver()
+    driver.send(OpenQueue(queue="q", durable=True))
+    numbers, is_kept = range(1, 41), lambda number: number % 5 < 2
+    messages = [
+        Publication(task_id(number), "", "q", b"", b"", persistent=is_kept(number))
+        for number in numbers
+    ]
+    driver.send(PublishMessages(messages=messages))
+    driver.join("w", 1, slots=100)
+    assert driver.assigned() == list(numbers)
+
+
+def test_time_goes_on_behind_volatile_tasks_and_never_back() -> None:
+    driver = Driver()
+    driver.send(OpenQueue(queue="q", durable=True))
+    publish(driver, *range(1, 11))
+    driver.submit(20)
+    publish(driver, 11)
+    driver.submit(21)
+    times = [record.at_us for record in driver.recorded()]
+    assert times == sorted(times)
+    assert times[-1] <= NOW_US + 15
+    driver.tick(SECOND)
+    assert driver.core.now_us == NOW_US + SECOND
 
 
 # Dependencies that earlier versions accepted.

@@ -239,6 +239,8 @@ class Checker:
             _demand(digests[0] == digests[1], "replay equals memory: the digest", index)
         horizons = [each.horizon_us for each in counters]
         _demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
+        ranks = [each.rank for each in counters]
+        _demand(ranks[0] == ranks[1], "replay equals memory: the last place in line", *counters)
 
     def unfinished(self) -> list[TaskId]:
         """Return what was accepted, or came of that, and has not come to an end."""
@@ -254,13 +256,8 @@ class Checker:
 
 
 def _unfinished(snapshot: Changes) -> Changes:
-    """Leave out ended tasks, which leave memory at their own pace, and keep of ranks the order.
-
-    Volatile tasks take places in line as well, and are known to the node alone.
-    """
+    """Leave out ended tasks, which leave memory at their own pace."""
     snapshot.tasks = [row for row in snapshot.tasks if row.state not in ENDED]
-    for row in snapshot.tasks:
-        row.rank = min(row.rank, 1)
     return snapshot
 
 

@@ -135,15 +135,17 @@ class SimClient:
         self._ask(SubmitTasks(ref=0, tasks=again, by=self.name))
 
     def _publish(self) -> None:
-        """Publish messages that are not durable, over a connection that doubles nothing."""
+        """Publish messages, most of them transient, over a connection that doubles nothing."""
         rng = self.world.rng
         if self.link is None or self.link.is_doomed:
             return
-        ids = [self.world.new_id() for _ in range(rng.randrange(1, 4))]
         queue = rng.choice(list(QUEUES))
-        messages = [Publication(each, "", queue, b"", b"m") for each in ids]
+        messages = [
+            Publication(self.world.new_id(), "", queue, b"", b"m", persistent=rng.random() < 0.3)
+            for _ in range(rng.randrange(1, 5))
+        ]
         self.node.receive(self.link, PublishMessages(session=self.link.session, messages=messages))
-        self.messages += map(volatile_id, ids)
+        self.messages += [volatile_id(each.id) for each in messages if not each.persistent]
 
     def _tidy(self) -> None:
         """Let go of everything that waits for a person, so that it can end."""

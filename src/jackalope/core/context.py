@@ -219,12 +219,25 @@ class Context:
         """Record a fact and apply it to the book."""
         APPLIERS[type(record)](self.book, (record,))
         self.records.append(record)
+        if self.book.has_volatile:
+            self._pass_volatile()
 
     def record_all(self, records: Sequence[AnyRecord]) -> None:
         """Record facts of one kind and apply them to the book."""
         if records:
             APPLIERS[type(records[0])](self.book, records)
             self.records += records
+            if self.book.has_volatile:
+                self._pass_volatile()
+
+    def _pass_volatile(self) -> None:
+        """Let time go on behind volatile tasks that are in line, by a microsecond for each.
+
+        Their ranks are in no record. The time of a record is, so what becomes ready next is behind
+        them here, and has the same rank everywhere.
+        """
+        if self.book.volatile_rank >= self.now_us:
+            self.now_us = self.book.volatile_rank + 1
 
     def move(
         self,

@@ -234,5 +234,6 @@ def _print_of(snapshot: Changes) -> tuple[bytes, Changes]:
     unfinished = _unfinished(snapshot)
     counters: Any = unfinished.counters
     fence = max(counters.fence, counters.reserved)
-    parts = (unfinished.tasks, unfinished.entities, unfinished.answers, fence, counters.horizon_us)
+    numbers = (fence, counters.rank, counters.horizon_us)
+    parts = (unfinished.tasks, unfinished.entities, unfinished.answers, numbers)
     return blake2b(_encode(parts), digest_size=8).digest(), unfinished

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,8 +21,11 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import Recover
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Answered
+from jackalope.core.records import TaskSubmitted
+from jackalope.core.state import apply
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import Counters
+from jackalope.core.task import Task
 from jackalope.core.tasks import assign
 from jackalope.storage import DiskFull, StorageFault
 from jackalope.storage.entry import Entry, Kind, head_of
@@ -175,6 +179,19 @@ def test_fences_not_reserved(monkeypatch: Patch) -> None:
     monkeypatch.setattr(assign, "_reserve", lambda core, through: None)
     caught = _caught(first=17)
     assert "fences" in caught or "told only when durable" in caught
+
+
+def test_volatile_tasks_take_the_places_of_others(monkeypatch: Patch) -> None:
+    """A leader counts places in line that no record has."""
+    begun = apply._begun
+
+    def greedy(book: Book, records: Sequence[TaskSubmitted]) -> list[Task]:
+        tasks = begun(book, records)
+        book.counters.rank = max(book.counters.rank, book.volatile_rank)
+        return tasks
+
+    monkeypatch.setattr(apply, "_begun", greedy)
+    assert "nodes are equal" in _caught()
 
 
 def test_state_is_kept_after_leading(monkeypatch: Patch) -> None:

@@ -56,6 +56,11 @@ def test_a_leader_that_cannot_ask_who_leads_tells_nothing_late() -> None:
     simulate(1225)
 
 
+def test_a_task_that_is_retried_stands_where_it_stood() -> None:
+    """Volatile tasks came before it, which only the leader knew; its record says where it is."""
+    simulate(937)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same world, to the last record."""
     assert simulate(7) == simulate(7)

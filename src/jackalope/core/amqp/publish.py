@@ -12,7 +12,7 @@ from typing import Any
 from jackalope.core.commands.amqp import Publication, PublishMessages
 from jackalope.core.context import Context
 from jackalope.core.effects import Published
-from jackalope.core.ids import TaskId, successor_id, volatile_id
+from jackalope.core.ids import TaskId, is_volatile, successor_id, volatile_id
 from jackalope.core.lifecycle import State
 from jackalope.core.namespaces import open_namespace
 from jackalope.core.pools.lifecycle import stir, unclaimed
@@ -202,6 +202,8 @@ class Arrivals:
         if queue is not self._queue:
             self.settle()
             self._queue = queue
+        elif self._records and is_volatile(spec.id) != is_volatile(self._records[-1].spec.id):
+            self.settle()  # Time goes on behind volatile tasks.
         if _is_limited(queue):
             self.settle()  # They count.
             if not _make_room(self._ctx, queue, spec, envelope):

@@ -120,13 +120,17 @@ def _begun(book: Book, records: Sequence[TaskSubmitted]) -> list[Task]:
             at_us,
             record.batch,
         )
+        is_lasting = letter is None or not is_volatile(spec.id)
         if state is _READY:
-            task.rank = rank = rank + 1 if rank >= at_us else at_us
+            if is_lasting:
+                task.rank = rank = rank + 1 if rank >= at_us else at_us
+            else:
+                task.rank = book.volatile_rank = max(rank + 1, book.volatile_rank + 1, at_us)
         elif state not in BEGINNINGS:
             raise BrokenInvariant(f"no life begins so: {record}")
         if options is not None or record.expires_us or letter is not None:
             _equip(book, task, record)
-        if letter is None or not is_volatile(spec.id):
+        if is_lasting:
             batch, fill = record.batch, fill + 1 if record.batch == batch else 1
         book.tasks[spec.id] = task  # It may be the parent of the next one.
         begun.append(task)
@@ -236,7 +240,7 @@ def _attempt_ended(book: Book, record: AttemptEnded) -> None:
 
 def _change_state(book: Book, task: Task, record: AttemptEnded | TaskMoved) -> None:
     if record.to is _READY and not task.rank:
-        task.rank = book.next_rank(record.at_us)
+        task.rank = book.next_rank(task.id, record.at_us)
     book.change_state((task,), record.to)
 
 
@@ -303,7 +307,7 @@ def _revived(book: Book, record: TaskRevived) -> None:
         must(can_lead(before.state, Event.RETRY, task.state), "a legal retry", before, record)
     book.recalled.pop(record.row.id, None)
     if task.state is _READY and not task.rank:
-        task.rank = book.next_rank(record.at_us)
+        task.rank = book.next_rank(task.id, record.at_us)
     book.enter((task,))
     book.note(task, record.at_us, Event.RETRY, record.by)
 

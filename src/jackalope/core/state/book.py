@@ -87,7 +87,9 @@ class Book:
         self.queues_gone: dict[tuple[str, str], object] = {}
         self.blobs_gone: list[str] = []
         self.has_volatile = False  # whether there ever was anything that is not for the disk
-        # tasks that are not, but whose payload is a blob; also some that have left
+        # the last rank of a task that is not; what becomes ready later must have a later time
+        self.volatile_rank = 0
+        # tasks that are not for the disk, but whose payload is a blob; also some that have left
         self.volatile_large: dict[TaskId, Task] = {}
         # tasks that wait for a volatile one, which earlier versions accepted
         self.let_down: dict[TaskId, None] = {}
@@ -304,10 +306,18 @@ class Book:
         """Make an unindexed task from its row."""
         return from_row(row, self.namespace(row.namespace).queues[row.queue])
 
-    def next_rank(self, at_us: int) -> int:
-        """Return the next rank in the queue order: the time, made unique."""
-        self.counters.rank = max(self.counters.rank + 1, at_us)
-        return self.counters.rank
+    def next_rank(self, task_id: TaskId, at_us: int) -> int:
+        """Return the next rank in the queue order: the time, made unique.
+
+        That of a durable task follows from the records alone, so that it is the same on every node.
+        A volatile task goes behind all others.
+        """
+        rank = max(self.counters.rank + 1, at_us)
+        if is_volatile(task_id):
+            rank = self.volatile_rank = max(rank, self.volatile_rank + 1)
+        else:
+            self.counters.rank = rank
+        return rank
 
     def tally(self, namespace: Namespace, worker: str, at_us: int) -> Tally:
         """Return the counters of a worker that has just ended an attempt."""

@@ -1,7 +1,8 @@
 """Digests of state: how nodes that applied the same records find that they are not the same.
 
 Owns what of a book must be equal after equal records, and its digest. Ranks are left out, because
-volatile tasks take some where they are; so are ended tasks, which leave memory at their own pace.
+nodes that ran earlier versions may have other ones, in the same order; so are ended tasks, which
+leave memory at their own pace.
 
 A digest is of one slice of the state, so that it takes no longer with more tasks, but for finding
 those of the slice. One slice after the other, all of the state is compared.
