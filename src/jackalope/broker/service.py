@@ -382,6 +382,27 @@ class Broker:
         """Do something with the journal, in its thread."""
         return await self._writer.run(job)
 
+    async def between_stores(self, job: Callable[[], T]) -> T:
+        """Do something with the journal, in its thread, handed in while no turn is being stored.
+
+        If storing a turn fails, the state is read from disk on the loop: nothing may then write.
+
+        Raises:
+            StorageFault: that has just happened.
+        """
+        begun: asyncio.Future[asyncio.Future[T]] = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if begun.done():
+                return  # The caller has given up.
+            if self.engine.fault is not None:
+                begun.set_exception(self.engine.fault)
+            else:
+                begun.set_result(self._writer.begin(job))
+
+        self._inbox.after_turn(begin)
+        return await (await begun)
+
     def follow(self, sequence: int, body: bytes) -> None:
         """Apply a batch that another node has decided."""
         turn = Turn([], self.engine.follow(sequence, body), [], body)

@@ -86,7 +86,11 @@ class JournalWriter:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Do something with the journal, in its thread: one thing at a time."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, job)
+        return await self.begin(job)
+
+    def begin(self, job: Callable[[], T]) -> asyncio.Future[T]:
+        """Hand something in, to be done next in the thread of the journal."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, job)
 
     def storing_us(self) -> int:
         """Return for how long a turn has been on its way to the disk; 0 if none is."""

@@ -6,19 +6,24 @@ import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import pytest
 
 from jackalope.broker.access import THE_BROKER
 from jackalope.broker.cluster.leadership import Role
+from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import MINUTE
+from jackalope.core.records import LEVEL
 from jackalope.core.task import TaskSpec
-from jackalope.storage import Fenced
+from jackalope.storage import DiskFull, Fenced
+from jackalope.storage.entry import Kind, head_of
+from jackalope.storage.shared.log import Put
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
-from tests.broker.cluster.machines import Cluster, in_loop, running, until
+from tests.broker.cluster.machines import TIMEOUT_S, Cluster, in_loop, running, until
 from tests.core.driving import spec
 from tests.storage.shared.servers import Servers
 from tests.storage.shared.servers import running as nats_servers
@@ -223,6 +228,44 @@ async def test_time_does_not_go_back_with_a_leader_whose_clock_is_behind(tmp_pat
         await until(lambda: second.broker.now_us() >= reached_us)
         await cluster.submit(tasks(2, 1)[0])
         assert second.broker.engine.core.book.counters.latest_us >= reached_us
+
+
+@in_loop
+async def test_the_level_is_not_raised_while_a_turn_is_being_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the turn fails, the state is read from disk on the loop: nothing may write meanwhile."""
+    monkeypatch.setattr(Levels, "first", lambda _: LEVEL - 1)
+    log, is_put, may_go_on = MemoryLog(), Event(), Event()
+    async with running(tmp_path, lambda: MemoryEngine(log), count=1) as cluster:
+        leader = await cluster.led()
+        await cluster.settled()
+        put = leader.wire.put
+
+        def put_in_vain(position: int, message: bytes, timeout_s: float) -> Put:
+            if may_go_on.is_set() or head_of(message).kind != Kind.BATCH:
+                return put(position, message, timeout_s)
+            is_put.set()
+            may_go_on.wait(TIMEOUT_S)
+            return Put.FULL
+
+        monkeypatch.setattr(leader.wire, "put", put_in_vain)
+        session = LocalSession(leader.broker, THE_BROKER)
+        session.open()
+        asking = asyncio.create_task(session.ask(SubmitTasks(0, tasks(1, 1), namespace="default")))
+        await until(is_put.is_set)
+        raising = asyncio.create_task(leader.node.raise_level(LEVEL))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        with pytest.raises(DiskFull):
+            await raising
+        with pytest.raises(Refused, match="nothing was changed"):
+            await asking
+        await until(lambda: leader.broker.engine.fault is None)
+        await leader.node.raise_level(LEVEL)
+        assert leader.node.level() == LEVEL
+        await cluster.submit(tasks(1, 1)[0])
+        await check_equal(cluster)
 
 
 @in_loop

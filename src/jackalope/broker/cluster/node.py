@@ -204,13 +204,18 @@ class Node:
 
         Raises:
             ValueError: a member does not read them.
+            StorageFault: it is not stored, or another node leads by now.
         """
         if lacking := self.levels.lacking(level):
             raise ValueError(f"not every member reads level {level}: {'; '.join(lacking)}")
         if level > self.level():
-            engine = self._broker.engine
-            await self._broker.in_journal(lambda: engine.append_empty(level))
+            await self._broker.between_stores(lambda: self._append_empty(level))
             log.info("the level of the log is raised", level=level)
+
+    def _append_empty(self, level: int) -> None:
+        if self.view.role is not Role.LEADING:
+            raise Fenced("this node no longer leads")
+        self._broker.engine.append_empty(level)
 
     def _unreadable(self) -> str:
         level = self.level()
@@ -442,7 +447,6 @@ class Node:
                     log.warning("not restored", member=name, fault=str(fault))
                     continue
                 log.info("restored", member=name, sequence=mark.sequence)
-                self._end = None
                 self.restores += 1
                 self._end, self._is_diverged = None, False
                 return self._do(Restored())
@@ -587,19 +591,19 @@ class Node:
             due_us = next_us(self.view, self.timing) or _now_us()
             await asyncio.sleep(max(due_us - _now_us(), 0) / SECOND)
             self._note_stored()
-            if self._refusal():
-                self._broker.relieve()
-            elif level := self.levels.due(self.level(), _now_us()):
-                await self.raise_level(level)
-            if self._do(Tick()) is Action.BEAT:
-                try:
-                    await self._break_silence()
-                except Fenced:
+            try:
+                if self._refusal():
                     self._broker.relieve()
-                    return
-                except StorageFault as fault:
-                    log.warning("the beat is not stored", fault=str(fault))
-                    await asyncio.sleep(_DOUBT_S)
+                elif level := self.levels.due(self.level(), _now_us()):
+                    await self.raise_level(level)
+                if self._do(Tick()) is Action.BEAT:
+                    await self._break_silence()
+            except Fenced:
+                self._broker.relieve()
+                return
+            except StorageFault as fault:
+                log.warning("the beat is not stored", fault=str(fault))
+                await asyncio.sleep(_DOUBT_S)
 
     async def _keep_trimming(self) -> None:
         """Cut off the log what no member needs."""
@@ -682,7 +686,7 @@ class Node:
         if self._journal.beats < _BEATS_MAX or engine.is_turning or engine.fault is not None:
             await self._beat()
             return
-        await self._broker.in_journal(lambda: engine.append_empty(level))
+        await self._broker.in_journal(lambda: self._append_empty(level))
         self._note_stored()
 
     def _note_stored(self) -> None:
