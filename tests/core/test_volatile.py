@@ -115,9 +115,9 @@ def test_durable_tasks_stand_where_the_records_say(*, is_durable_first: bool) ->
 def test_tasks_are_given_out_in_the_order_in_which_they_came() -> None:
     driver = Driver()
     driver.send(OpenQueue(queue="q", durable=True))
-    numbers, is_kept = range(1, 41), lambda number: number % 5 < 2
+    numbers = range(1, 41)
     messages = [
-        Publication(task_id(number), "", "q", b"", b"", persistent=is_kept(number))
+        Publication(task_id(number), "", "q", b"", b"", persistent=number % 5 < 2)
         for number in numbers
     ]
     driver.send(PublishMessages(messages=messages))
