@@ -1,122 +1,22 @@
 """A standby of real processes: the primary is killed, and the standby takes its place."""
 
-import asyncio
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from jackalope import Jackalope
-from jackalope.core.ids import id_text
-from jackalope.core.records import encode_batch
-from jackalope.storage import Storage
-from tests.cluster import application
-from tests.cluster.brokers import Process, until
-from tests.ports import free_port
+from tests.cluster.brokers import until
+from tests.cluster.pairs import Pair, started, submit, trim, trouble, worker
 
 pytestmark = pytest.mark.timeout(240)
-
-SECRET = "of the tests"  # noqa: S105
-
-
-def config_of(**peer: Any) -> dict[str, Any]:
-    return {
-        "data": {"folder": "data"},
-        "native": {"port": free_port(), "heartbeat": "500ms"},
-        "http": {"port": free_port()},
-        "peer": {"port": free_port(), "secret": SECRET, **peer},
-    }
-
-
-class Pair:
-    """A broker and its standby."""
-
-    def __init__(self, folder: Path) -> None:
-        first = config_of()
-        self.primary = Process("primary", folder / "primary", first)
-        second = config_of(follow=f"127.0.0.1:{first['peer']['port']}")
-        self.standby = Process("standby", folder / "standby", second)
-        self.both = [self.primary, self.standby]
-
-    @property
-    def address(self) -> str:
-        return "jackalope://" + ",".join(each.address("native") for each in self.both)
-
-    def promote(self) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "jackalope", "promote", "--config", "jackalope.yaml"],
-            cwd=self.standby.folder,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
-
-    def applied(self, process: Process) -> int:
-        return int(process.get("/health")[1].get("applied") or -1)
-
-    def until_equal(self) -> None:
-        """Return when the standby has all that the primary has."""
-        until(lambda: 0 < self.applied(self.primary) == self.applied(self.standby), self.both)
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
-    pair = Pair(tmp_path)
-    with ExitStack() as ending:
-        for each in pair.both:
-            ending.callback(each.end)
-            each.start()
-        until(lambda: pair.primary.get("/health")[0] == 200, pair.both)
-        until(lambda: "0 batches behind" in trouble(pair.standby), pair.both)
+    with started(Pair(tmp_path)) as pair:
         yield pair
-
-
-def trouble(process: Process) -> str:
-    return str(process.get("/health")[1].get("trouble", ""))
-
-
-@contextmanager
-def client(address: str) -> Iterator[Jackalope]:
-    app = application.app
-    before, app.address = app.address, Jackalope(address).address
-    try:
-        yield app
-    finally:
-        app.address = before
-
-
-@contextmanager
-def worker(address: str, folder: Path) -> Iterator[None]:
-    with (folder / "worker.log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "jackalope", "worker", "tests.cluster.application:app"],
-            env=os.environ | {"JACKALOPE_URL": address},
-            stdout=log,
-            stderr=log,
-        )
-    yield
-    process.kill()
-    process.wait()
-
-
-def submit(address: str, folder: Path, first: int, count: int) -> list[str]:
-    """Submit tasks, and return the ids of those that were acknowledged."""
-
-    async def play() -> list[str]:
-        with client(address) as app:
-            async with app:
-                numbers = range(first, first + count)
-                return [
-                    id_text((await application.mark.submit(str(folder), n)).id) for n in numbers
-                ]
-
-    return asyncio.run(play())
 
 
 def test_a_reachable_primary_is_fenced_and_nothing_is_missing(pair: Pair, tmp_path: Path) -> None:
@@ -131,8 +31,9 @@ def test_a_reachable_primary_is_fenced_and_nothing_is_missing(pair: Pair, tmp_pa
         assert pair.standby.get(f"/api/v1/tasks/{task}")[0] == 200
     # The old one acknowledges nothing, and sends clients on; also after a restart.
     assert pair.standby.address("native") in trouble(pair.primary)
-    status, _ = pair.primary.post("/api/v1/tasks", {"queue": "marks", "payload": 1})
-    assert status >= 400
+    status, body = pair.primary.post("/api/v1/tasks", {"queue": "marks", "payload": 1})
+    assert status == 503
+    assert pair.standby.address("native") in body["error"]
     with worker(pair.address, tmp_path):
         submit(pair.address, marks, 40, 10)
         until(lambda: len(list(marks.iterdir())) == 50, pair.both)
@@ -261,12 +162,3 @@ def test_a_standby_begins_with_a_copy_of_what_was_trimmed(pair: Pair, tmp_path: 
     assert pair.standby.log().count("its state is copied") == 1
     assert pair.promote().returncode == 0
     assert all(pair.standby.get(f"/api/v1/tasks/{task}")[0] == 200 for task in told)
-
-
-def trim(data: Path) -> None:
-    """Remove from a journal what history has; a broker does so after a thousand batches."""
-    storage = Storage.open(data)
-    storage.journal.claim()
-    storage.journal.trim(storage.history.applied())
-    storage.journal.append(encode_batch([]))
-    storage.close()

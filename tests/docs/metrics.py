@@ -8,14 +8,14 @@ from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.telemetry.gauges import Census
 from jackalope.broker.telemetry.meter import Machine
 from jackalope.doors.http.prometheus import Exposition, Numbers, Traffic
+from jackalope.wire.peer import StandbyHealth
 from tests.docs.blocks import Table
 from tests.docs.wording import code
 
 _CENSUS = Census({}, 0, 0, {}, Counter(), 0, 0, 0, 0, 0, 0, "", "")
-#: Those of a cluster are among them.
-_NOTHING = Numbers(
-    0, 0, "", Machine(), {}, _CENSUS, Traffic(), standing=Standing("leading", 0, "", 0)
-)
+#: Those of a cluster and of a standby are among them.
+_STANDING = Standing("standby", 0, "", 0, standby=StandbyHealth("", "", True, 0, 0, 0, 0))
+_NOTHING = Numbers(0, 0, "", Machine(), {}, _CENSUS, Traffic(), standing=_STANDING)
 
 
 def metrics(prefix: str) -> Table:

@@ -257,15 +257,22 @@ class Engine:
         self._trim()
         return records
 
-    def rebuild(self) -> None:
-        """Throw the state away, and build it again from what is stored."""
+    def stored(self) -> tuple[Core, int]:
+        """Build a state from what is stored. May run in another thread, while nothing is stored."""
+        return recover(self._journal, self.history)
+
+    def rebuild(self, stored: tuple[Core, int]) -> None:
+        """Go on with a state that was built from what is stored."""
         self.is_turning = False
         self.fault = None
         self._flush = None
-        self._recover()
+        self._use(stored)
 
     def _recover(self) -> None:
-        self.core, self.sequence = recover(self._journal, self.history)
+        self._use(self.stored())
+
+    def _use(self, stored: tuple[Core, int]) -> None:
+        self.core, self.sequence = stored
         if self.is_shared:
             self.use_level(self.core.book.counters.level)
 

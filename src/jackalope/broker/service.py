@@ -424,7 +424,14 @@ class Broker:
         """Throw the state away for a copy of another node's that was received."""
         await self._flusher.drop()
         await self.in_journal(self._storage.adopt)
-        self.engine.rebuild()
+        await self.rebuild()
+
+    async def rebuild(self) -> None:
+        """Throw the state away, and build it again from what is stored.
+
+        In another thread: it takes seconds for many tasks, and the doors go on answering.
+        """
+        self.engine.rebuild(await self.in_journal(self.engine.stored))
         self.access.follow(self.engine.core.book)
 
     def end_sessions(self, why: str) -> None:

@@ -218,7 +218,7 @@ class ClusterPlace:
         def follow() -> None:
             view = node.view
             if view.role is not Role.LEADING:
-                is_out = view.role is Role.QUARANTINED
+                is_out = view.role in {Role.QUARANTINED, Role.FENCED}
                 pools.follow(another_leads=is_out or view.leader not in ("", view.name))
 
         node.changed.append(follow)

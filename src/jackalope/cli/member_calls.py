@@ -10,9 +10,10 @@ import msgspec
 
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.members import Member, members_of
-from jackalope.broker.cluster.overview import ClusterView, Seen, overview
+from jackalope.broker.cluster.overview import ClusterView, Seen, overview, standby_overview
 from jackalope.broker.cluster.peer_link import Credentials, PeerGone, connect
 from jackalope.broker.config.schema import Config
+from jackalope.cli.base import Failure
 from jackalope.cli.peering import credentials_of
 from jackalope.wire.messages import Message
 from jackalope.wire.peer import AskStatus, NodeStatus
@@ -66,6 +67,21 @@ class Members:
         """Ask all members at once."""
         seen = await asyncio.gather(*(self.look(name) for name in self.all))
         return overview(self.cluster, dict(zip(self.all, seen, strict=True)))
+
+
+async def standby_view(config: Config) -> ClusterView:
+    """Ask a standby on its peer port."""
+    who = credentials_of(config)._replace(cluster="", node="")
+    host, port = config.peer.host or "127.0.0.1", config.peer.port
+    try:
+        link = await connect(host, port, who)
+        try:
+            return standby_overview(await link.ask(AskStatus(), NodeStatus))
+        finally:
+            link.abort()
+    except PeerGone as gone:
+        hint = "it does not run, or its peer.port is not set"
+        raise Failure(f"the standby does not answer: {gone}", hint) from None
 
 
 def plain(view: ClusterView) -> dict[str, object]:

@@ -11,7 +11,7 @@ from time import monotonic_ns
 
 from jackalope.broker.cluster.members import PEER_PORT, members_of
 from jackalope.broker.cluster.node import Node
-from jackalope.broker.cluster.overview import ClusterView, Seen, overview
+from jackalope.broker.cluster.overview import STANDBY, ClusterView, Seen, overview, standby_overview
 from jackalope.broker.cluster.peer_host import ALONE, PeerHost
 from jackalope.broker.cluster.peer_link import Credentials
 from jackalope.broker.cluster.peers import Peers
@@ -75,8 +75,6 @@ def peer_door(
 ) -> PeerDoor | None:
     """Return the door of the peer port; None if it stays shut."""
     peer, cluster, secret = config.peer, config.cluster, secret_of(config)
-    if not secret or (node is None and not peer.port):
-        return None
     host, port = peer.host or _LOCAL, peer.port
     name, identity = ALONE, cluster.id
     if node is not None:
@@ -89,6 +87,10 @@ def peer_door(
         broker.overview = lambda: (name, _overview(broker, answering, node))
     answering.pair = pair
     answering.ports = (config.native.port, config.http.port if config.http.enabled else 0)
+    if isinstance(pair, Standby):
+        broker.overview = lambda: (STANDBY, standby_overview(answering.status()))
+    if not secret or not port:
+        return None
     return PeerDoor(answering, (host, port), secret, tls if peer.tls else None)
 
 

@@ -46,8 +46,10 @@ from jackalope.storage.journals import JournalPlace
 from jackalope.storage.standby import (
     StandbyMark,
     finish_copy,
+    read_fence,
     read_standby,
     refusal_of,
+    why_fenced,
     write_standby,
 )
 from jackalope.transport.address import Address
@@ -220,6 +222,7 @@ async def _open(config: Config, place: ClusterPlace | None, *, accepts_loss: boo
     try:
         store = store_of(config, os.environ)
         if place is not None:
+            _refuse_fenced(Path(data.folder))
             return await place.open(store)
         if data.durability is not Level.MEMORY:
             _claim_folder(Path(data.folder), follows=bool(config.peer.follow))
@@ -252,6 +255,13 @@ def _claim_folder(folder: Path, *, follows: bool) -> None:
     if follows and is_new:
         make_folder(folder)
         write_standby(folder, read_standby(folder) or StandbyMark())
+
+
+def _refuse_fenced(folder: Path) -> None:
+    """Refuse the folder of a node in whose cluster's place a standby leads."""
+    fence = read_fence(folder) if folder.exists() else None
+    if fence is not None:
+        raise Failure(f"{folder}: {why_fenced(fence, 'cluster')}", code=Exit.STORAGE)
 
 
 def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Broker:
@@ -423,7 +433,7 @@ async def _open_peer(
     broker: Broker, worker: Work, config: Config, tls: ssl.SSLContext | None
 ) -> list[Door]:
     """Open the peer door and begin to ask the other members, if it is wanted."""
-    if not (config.cluster.id or config.peer.port):
+    if not (config.cluster.id or config.peer.port or config.peer.follow):
         return []
     from jackalope.broker.cluster.node import Node
     from jackalope.broker.cluster.primary import Primary
@@ -568,10 +578,13 @@ def store_of(config: Config, environment: Mapping[str, str]) -> Callable[[str], 
         problems.append("blobs.store: `s3` needs obstore; pip install 'jackalope[s3]'")
     if problems:
         raise bad_config(problems)
-    return lambda owner: _open_s3(config.blobs, environment, owner)
+    claims = not config.peer.follow  # A standby may have the bucket of the broker it follows.
+    return lambda owner: _open_s3(config.blobs, environment, owner, claims=claims)
 
 
-def _open_s3(settings: BlobsConfig, environment: Mapping[str, str], owner: str) -> Blobs:
+def _open_s3(
+    settings: BlobsConfig, environment: Mapping[str, str], owner: str, *, claims: bool
+) -> Blobs:
     from jackalope.storage.blobs.s3 import Keys, S3Blobs, S3Place, keys_from
 
     keys = None
@@ -588,7 +601,8 @@ def _open_s3(settings: BlobsConfig, environment: Mapping[str, str], owner: str) 
     )
     blobs = S3Blobs(place, owner, settings.link_life_us // SECOND)
     try:
-        blobs.claim()
+        if claims:
+            blobs.claim()
     except OutOfReach as fault:
         log.warning("the blob store is unreachable", fault=str(fault))
     return blobs

@@ -16,7 +16,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.task import Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
+from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The newest level of records that this version knows. The first element of a batch is the level at
 #: which it was written. A kind or a field is made only at a level that has it, so that who reads up
@@ -386,6 +386,20 @@ def task_of(record: AnyRecord) -> TaskId:
     if isinstance(record, AnswerStored):
         return record.answer.task
     return getattr(record, "task", NO_TASK)
+
+
+def blobs_named(records: list[AnyRecord]) -> list[BlobRef]:
+    """Return the large payloads and results that records name."""
+    bodies: list[Body] = []
+    for record in records:
+        if isinstance(record, TaskSubmitted):
+            bodies.append(record.spec.payload)
+        elif isinstance(record, AttemptFinished):
+            bodies.append(record.result)
+        elif isinstance(record, TaskRevived):
+            bodies.append(record.row.payload)
+            bodies += [record.row.outcome.result] if record.row.outcome is not None else []
+    return [body for body in bodies if isinstance(body, BlobRef)]
 
 
 _OF_A_TASK = frozenset(

@@ -34,6 +34,7 @@ from jackalope.storage.shared.log import LogEngine
 from jackalope.storage.shared.mirror import open_mirror
 from jackalope.storage.snapshots import FOUNDING, install
 from jackalope.storage.sqlite.history import History
+from jackalope.storage.sqlite.journal import SqliteJournal
 from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
 from jackalope.storage.witness import Witness
@@ -233,7 +234,7 @@ class Storage:
         Nothing may be written meanwhile.
         """
         journal, home = self.journal, self.home
-        if home is not None and isinstance(journal, SegmentJournal):
+        if home is not None and isinstance(journal, SegmentJournal | SqliteJournal):
             own = journal
             begin = lambda _, mark: own.restart(mark.sequence)  # noqa: E731
             self.history.reopen(lambda: install(home, begin))

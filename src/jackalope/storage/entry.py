@@ -40,6 +40,7 @@ class Kind(IntEnum):
     # and the next entry has the same.
     BEAT = 4  # the leader is alive
     HAND_OVER = 5  # the leader steps down
+    FENCE = 6  # nothing follows: a standby leads in place of all nodes
 
 
 #: The kinds that continue the chain.

@@ -16,9 +16,10 @@ Who may write what, when:
    row in history nor a task in memory names it.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -28,7 +29,10 @@ from jackalope.core.lifecycle import State
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.changes import Counters, Entity
 from jackalope.core.task import BlobRef, TaskRow
-from jackalope.storage.faults import StorageFault
+from jackalope.storage.faults import Corrupt, StorageFault
+
+#: The names that stores give. One never leads out of a folder.
+BLOB_NAME = re.compile(r"[0-9a-f]{32}(-[A-Za-z0-9._-]{1,100})?")
 
 #: How much time of acknowledged work a power failure may cost at level `interval`.
 INTERVAL_US_DEFAULT = 100 * MILLISECOND
@@ -191,6 +195,35 @@ class Journal(Protocol):
         ...
 
 
+@runtime_checkable
+class Followed(Protocol):
+    """A journal whose entries form a chain, so that another broker can follow it.
+
+    Called from any thread, during appends.
+    """
+
+    def entries(self, sequence: int, digest: bytes, bytes_max: int) -> list[bytes] | None:
+        """Return what follows in the log, as it stands there: about so many bytes, or one entry.
+
+        Args:
+            sequence: the last batch before it.
+            digest: of the last entry before it.
+            bytes_max: after how many bytes to end.
+
+        Returns:
+            The entries; none at the end of the log, None if no entry with the digest is here.
+        """
+        ...
+
+    def digest_at(self, sequence: int) -> bytes | None:
+        """Return the digest of all through a batch; None if that is not known here."""
+        ...
+
+    def keep_recent(self) -> None:
+        """Prepare for a reader that follows closely."""
+        ...
+
+
 class Draft(Protocol):
     """A blob that is being written. Used from one thread at a time (any thread)."""
 
@@ -238,10 +271,19 @@ class Blobs(Protocol):
         """
         raise StorageFault(f"blob {name} is in a store that must be backed up by itself")
 
-    def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Store a blob of another store under the name that it has there; safe to repeat."""
-        del chunks
+    def begin_copy(self, name: str) -> Draft:
+        """Begin to write a blob of another store under the name that it has there."""
         raise StorageFault(f"blob {name} is of another store, from which this one takes none")
+
+    def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Store a blob of another store under the name that it has there, unless it is here."""
+        try:
+            self.ref(name)
+        except Corrupt:
+            draft = self.begin_copy(name)
+            for chunk in chunks:
+                draft.add(chunk)
+            draft.finish()
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         """Return the bytes of a blob in chunks, from an offset and at most a length.
@@ -274,6 +316,26 @@ class Blobs(Protocol):
 
     def close(self) -> None:
         """Let go of everything; safe to repeat."""
+        ...
+
+
+@runtime_checkable
+class Owned(Protocol):
+    """A store outside of the data folder, which belongs to one broker. Called from any thread.
+
+    Raises `OutOfReach` while the store does not answer.
+    """
+
+    def holder(self) -> str:
+        """Return which broker it belongs to; nothing if to none yet."""
+        ...
+
+    def claim(self) -> None:
+        """Make it this broker's, if it is new; raises `StorageFault` if it is another's."""
+        ...
+
+    def take_over(self, holder: str) -> None:
+        """Make it this broker's, if it is that of a certain other one; safe to repeat."""
         ...
 
 

@@ -16,10 +16,10 @@ import msgspec
 from jackalope.storage.disk import sync_folder
 from jackalope.storage.entry import NO_DIGEST
 from jackalope.storage.faults import Corrupt, naming_faults
-from jackalope.storage.segments.journal import SegmentJournal
+from jackalope.storage.journals import JournalKind, JournalPlace
+from jackalope.storage.ports import Level
 from jackalope.storage.snapshots import StateMark, install
 
-JOURNAL = "journal"
 STANDBY = "standby"
 FENCED = "fenced"
 
@@ -34,6 +34,8 @@ class StandbyMark(msgspec.Struct, frozen=True):
     digest: bytes = NO_DIGEST  # of that broker's journal through the last entry received
     last: int = 0  # that broker's last batch, as it was last told
     heard_us: int = 0  # when
+    level_us: int = 0  # when all that it had was last here; 0 for never
+    fenced: int = -1  # its last batch for good, once it is fenced
 
 
 class Fence(msgspec.Struct, frozen=True):
@@ -75,7 +77,8 @@ def finish_copy(folder: Path) -> None:
 
 
 def _begin_journal(folder: Path, mark: StateMark) -> None:
-    journal = SegmentJournal(folder / JOURNAL)
+    place = JournalPlace(folder)
+    journal = place.open(place.kind or JournalKind.SEGMENTS, Level.FSYNC)
     try:
         journal.claim()
         if journal.last() < mark.sequence:
@@ -84,15 +87,20 @@ def _begin_journal(folder: Path, mark: StateMark) -> None:
         journal.close()
 
 
+def why_fenced(fence: Fence, what: str) -> str:
+    """Return why a broker or a node of a cluster must not be started."""
+    return (
+        f"the standby of this {what} was promoted and is at {fence.by}. What this one would "
+        f"acknowledge, that one would not know. Follow it from a new data folder; the file "
+        f"{FENCED} says when it was"
+    )
+
+
 def refusal_of(folder: Path, *, follows: bool, is_new: bool) -> str:
     """Return why a broker must not be started with a folder; nothing if it may."""
     fence = read_fence(folder)
     if fence is not None:
-        return (
-            f"{folder}: the standby of this broker was promoted and is at {fence.by}. What this "
-            f"one would acknowledge, that one would not know. Follow it from a new data folder; "
-            f"the file {FENCED} says when it was"
-        )
+        return f"{folder}: {why_fenced(fence, 'broker')}"
     is_standby = read_standby(folder) is not None
     if is_standby and not follows:
         return f"{folder}: the copy of another broker; start it with --follow, or promote it"

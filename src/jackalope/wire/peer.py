@@ -91,6 +91,20 @@ class LogHealth(Message):
     copies: tuple[LogCopy, ...] = ()
 
 
+class StandbyHealth(Message):
+    """How far a standby has come with the broker that it follows."""
+
+    primary: str  # what identifies that broker, or names the cluster; empty if never reached
+    address: str  # where it was last reached
+    is_connected: bool
+    last: int  # its last batch, as it was last told
+    heard_us: int  # when, in Unix time; 0 if never
+    lag: int  # how many of its batches are not here, as far as is known
+    lag_us: int  # for how long that has been so, or nothing was heard
+    lacking: int = 0  # large payloads and results that are not here
+    trouble: str = ""  # why nothing comes; empty if it does
+
+
 class NodeStatus(Message):
     """What a node is, and how far it has come."""
 
@@ -115,6 +129,7 @@ class NodeStatus(Message):
     trimmed: int = 0  # through which batch its copy of the log was removed
     native: int = 0  # the ports of its doors; 0 for one that is shut
     http: int = 0
+    standby: StandbyHealth | None = None  # if it is one
 
 
 class EntriesHead(Message):
@@ -162,13 +177,17 @@ class Fenced(Message):
 
 
 class Promoted(Message):
-    """A standby leads; see `jackalope.broker.cluster.standby.Promotion`."""
+    """A standby leads."""
 
-    is_fenced: bool
-    sequence: int
-    last: int
-    heard_us: int
-    why: str
+    is_fenced: bool  # whether the old broker acknowledges nothing any more
+    sequence: int  # the last batch that is here
+    last: int  # the last batch that the old broker had, as far as is known
+    heard_us: int  # when that was known, in Unix time; 0 if never
+    why: str  # it is not fenced, or not followed to its end
+    reached_us: int = 0  # when the last record that is here was made
+    lag_us: int = 0  # for how long something was lacking here, when it was last heard
+    lacking: int = 0  # how many large payloads and results are named and not here
+    names: tuple[str, ...] = ()  # of some of them
 
 
 # From the node that connects.
@@ -226,6 +245,8 @@ class AskBlob(Message):
     """Asks for a large payload or result: a `BlobHead`, and parts."""
 
     name: str
+    offset: int = 0  # where the parts begin
+    size: int = -1  # of the whole; -1 if that is not known
 
 
 FROM_HOST: dict[PeerKind, type[Message]] = {

@@ -268,3 +268,39 @@ def test_names_lead_nowhere_else(folder: FolderBlobs, name: str) -> None:
         folder.read(BlobRef(name, 0))
     with pytest.raises(Corrupt, match="not the name"):
         folder.delete(name)
+
+
+NAMES = [f"{'0af1' * 8}", f"{'0af1' * 8}-1234abcd", f"{'0af1' * 8}-node-b.2"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copy_keeps_its_name(blobs: Blobs, name: str) -> None:
+    if isinstance(blobs, MemoryBlobs):
+        pytest.skip("what is in memory is copied from nowhere")
+    draft = blobs.begin_copy(name)
+    for begin in range(0, len(BODY), 1_000):
+        draft.add(BODY[begin : begin + 1_000])
+    ref = draft.finish()
+    assert (ref.blob, ref.size, read(blobs, ref)) == (name, len(BODY), BODY)
+    assert blobs.ref(name).size == len(BODY)
+    blobs.adopt(name, [b"it is here"])
+    assert list(blobs.names()) == [name]
+    assert read(blobs, ref) == BODY
+    blobs.delete(name)
+    with pytest.raises(Corrupt):
+        blobs.ref(name)
+
+
+def test_a_damaged_copy_is_found(folder: FolderBlobs, tmp_path: Path) -> None:
+    draft = folder.begin_copy(NAMES[2])
+    draft.add(BODY)
+    ref = draft.finish()
+    flip(tmp_path / ref.blob[:2] / ref.blob, 5)
+    with pytest.raises(Corrupt, match="checksum"):
+        read(folder, ref)
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "a", "0af1" * 8 + "-../x"])
+def test_a_name_does_not_lead_elsewhere(folder: FolderBlobs, name: str) -> None:
+    with pytest.raises(Corrupt, match="not the name"):
+        folder.begin_copy(name)

@@ -156,6 +156,25 @@ def test_prefix_of_another_broker_is_refused(place: S3Place, blobs: S3Blobs) -> 
     assert b"".join(S3Blobs(place, "tests").read(ref)) == BODY
 
 
+def test_a_prefix_is_taken_over_from_one_broker_and_no_other(
+    place: S3Place, blobs: S3Blobs
+) -> None:
+    ref = blobs.write([BODY])
+    another = S3Blobs(place, "another")
+    assert another.holder() == "tests"
+    assert b"".join(another.read(ref)) == BODY
+    with pytest.raises(StorageFault, match="belongs to another broker"):
+        another.take_over("a third")
+    another.take_over("tests")
+    another.take_over("tests")
+    assert list(another.names()) == [ref.blob]
+    with pytest.raises(StorageFault, match="belongs to another broker"):
+        S3Blobs(place, "tests").begin()
+    assert (
+        S3Blobs(S3Place(place.bucket, "new", place.endpoint, keys=place.keys), "x").holder() == ""
+    )
+
+
 # Stores that do not answer.
 
 

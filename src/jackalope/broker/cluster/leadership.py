@@ -34,6 +34,7 @@ class Role(StrEnum):
     HANDING_OVER = "handing over"  # leads no more, and tells so
     OUTDATED = "outdated"  # the log has what only a later version can read
     QUARANTINED = "quarantined"  # its state or the log is damaged
+    FENCED = "fenced"  # a standby was promoted in place of the cluster
     STOPPED = "stopped"
 
 
@@ -70,7 +71,7 @@ class View(msgspec.Struct, frozen=True):
     is_eligible: bool = True  # whether it may claim at all
     unfit: str = ""  # why it may not
     is_stopping: bool = False
-    why: str = ""  # it is restoring, outdated or quarantined
+    why: str = ""  # it is restoring, outdated, quarantined or fenced
 
     def may_read(self, now_us: int, timing: Timing) -> bool:
         """Return whether this node may answer from memory what all nodes would agree on."""
@@ -104,6 +105,12 @@ class HeardHandOver(NamedTuple):
     to: str
 
 
+class HeardFence(NamedTuple):
+    """A standby leads in place of the cluster: nothing follows in the log."""
+
+    by: str  # where it is
+
+
 class Tick(NamedTuple):
     """Time has passed."""
 
@@ -133,6 +140,10 @@ class StepDown(NamedTuple):
     """Something wants another node to lead: a person, or a disk that fails."""
 
     to: str = ""
+
+
+class Replace(NamedTuple):
+    """A standby is to lead in place of the cluster."""
 
 
 class Stop(NamedTuple):
@@ -180,6 +191,7 @@ class Action(StrEnum):
     LEAD = "lead"  # let the broker decide
     BEAT = "beat"  # put a beat
     HAND_OVER = "hand over"  # finish the turn, write everything, put a hand-over
+    FENCE = "fence"  # the same, but put what ends the log for good
     FOLLOW = "follow"  # end the sessions, rebuild the state from disk, follow
     RESTORE = "restore"  # copy the state of another node
     STAND_STILL = "stand still"  # apply nothing, answer nothing
@@ -296,6 +308,17 @@ def _step_down(view: View, event: StepDown, _at: Moment) -> Move:
     return Move(_with(view, role=Role.HANDING_OVER), Action.HAND_OVER, event.to)
 
 
+def _replace(view: View, _event: Replace, _at: Moment) -> Move:
+    return Move(_with(view, role=Role.HANDING_OVER), Action.FENCE)
+
+
+def _hear_fence(view: View, event: HeardFence, _at: Moment) -> Move:
+    """Never claim again."""
+    why = f"the standby at {event.by} was promoted in place of this cluster"
+    fenced = _with(view, role=Role.FENCED, leader="", why=why)
+    return Move(fenced, Action.EXIT if view.is_stopping else Action.FOLLOW)
+
+
 def _stop_leading(view: View, _event: Stop, _at: Moment) -> Move:
     handing = _with(view, role=Role.HANDING_OVER, is_stopping=True)
     return Move(handing, Action.HAND_OVER)
@@ -358,12 +381,14 @@ Event = (
     | HeardEntry
     | HeardClaim
     | HeardHandOver
+    | HeardFence
     | Tick
     | ClaimStored
     | ClaimTaken
     | EntryStored
     | WasFenced
     | StepDown
+    | Replace
     | Stop
     | HandedOver
     | FellBehind
@@ -381,12 +406,14 @@ _TABLE: dict[tuple[Role, type], _Step] = {
     (Role.CATCHING_UP, HeardEntry): _hear_entry,
     (Role.CATCHING_UP, HeardClaim): _hear_claim,
     (Role.CATCHING_UP, HeardHandOver): _hear_hand_over,
+    (Role.CATCHING_UP, HeardFence): _hear_fence,
     (Role.CATCHING_UP, FellBehind): _fall_behind,
     (Role.CATCHING_UP, WentAstray): _quarantine,
     (Role.CATCHING_UP, MetNewer): _outdate,
     (Role.FOLLOWING, HeardEntry): _hear_entry,
     (Role.FOLLOWING, HeardClaim): _hear_claim,
     (Role.FOLLOWING, HeardHandOver): _hear_hand_over,
+    (Role.FOLLOWING, HeardFence): _hear_fence,
     (Role.FOLLOWING, Tick): _look,
     (Role.FOLLOWING, FellBehind): _fall_behind,
     (Role.FOLLOWING, WentAstray): _quarantine,
@@ -398,9 +425,11 @@ _TABLE: dict[tuple[Role, type], _Step] = {
     (Role.LEADING, Tick): _beat,
     (Role.LEADING, WasFenced): _depose,
     (Role.LEADING, StepDown): _step_down,
+    (Role.LEADING, Replace): _replace,
     (Role.LEADING, Stop): _stop_leading,
     (Role.LEADING, Eligibility): _unfit,
     (Role.HANDING_OVER, HandedOver): _handed_over,
+    (Role.HANDING_OVER, HeardFence): _hear_fence,
     (Role.HANDING_OVER, WasFenced): _depose,
     (Role.HANDING_OVER, Stop): _stop_soon,
     (Role.RESTORING, Restored): _restored,
@@ -413,6 +442,7 @@ _TABLE: dict[tuple[Role, type], _Step] = {
             Role.RESTORING,
             Role.OUTDATED,
             Role.QUARANTINED,
+            Role.FENCED,
         )
     },
     **{

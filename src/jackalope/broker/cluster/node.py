@@ -30,9 +30,11 @@ from jackalope.broker.cluster.leadership import (
     HandedOver,
     HeardClaim,
     HeardEntry,
+    HeardFence,
     HeardHandOver,
     MetNewer,
     Move,
+    Replace,
     Restored,
     Role,
     StepDown,
@@ -47,14 +49,13 @@ from jackalope.broker.cluster.leadership import (
 )
 from jackalope.broker.cluster.levels import Levels
 from jackalope.broker.cluster.overview import Failover
-from jackalope.broker.cluster.peer_link import PeerGone
-from jackalope.broker.cluster.restoring import receive
+from jackalope.broker.cluster.restoring import Restorer
 from jackalope.broker.cluster.standing import Standing, Status
-from jackalope.broker.cluster.trimming import Keep, Need, cut_through
+from jackalope.broker.cluster.trimming import Keep, cut_through
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.records import LEVEL
-from jackalope.storage import Corrupt, DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
+from jackalope.storage import DiskFull, Fenced, NewerFormat, OutOfReach, StorageFault
 from jackalope.storage.entry import Kind
 from jackalope.storage.shared.journal import (
     MESSAGES_PER_READ,
@@ -64,9 +65,10 @@ from jackalope.storage.shared.journal import (
     Claim,
     HandOver,
     Heard,
+    Replaced,
     SharedJournal,
 )
-from jackalope.storage.snapshots import StateMark
+from jackalope.storage.standby import Fence, write_fence
 from jackalope.wire.peer import LogHealth
 
 log = structlog.get_logger(component="cluster")
@@ -119,11 +121,12 @@ class Node:
         self._broker = broker
         self._journal = journal
         self._to = ""
+        self._by = ""  # the standby that is to lead in place of the cluster, or does
         self._is_stopping = False
         self._is_silenced = False  # it leads as far as it knows, and can store nothing
         self.doubt = Doubt(journal)
         self.comparison = Comparison(journal)
-        self._is_diverged = False
+        self._restorer = Restorer(broker, journal, lambda: self._is_stopping)
         broker.listen(self.comparison)
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
@@ -164,6 +167,7 @@ class Node:
             lag_s=lag_us / SECOND,
             has_quorum=has_quorum,
             is_ready=has_quorum and (leads or (has_caught_up and bool(view.leader))),
+            why=view.why if view.role is Role.FENCED else "",
             takeovers=self._takeovers,
             chain_errors=self._chain_errors,
         )
@@ -242,6 +246,8 @@ class Node:
         """Return where a door of the leader is; nothing if none is known, None if this one is."""
         if self.view.role is Role.LEADING:
             return "" if self._is_silenced else None
+        if self.view.role is Role.FENCED:
+            return self._by if door == "native" else ""
         leader = self.view.leader
         return self.find(leader, door) if leader and leader != self.view.name else ""
 
@@ -272,6 +278,8 @@ class Node:
                     action = await self._lead()
                 case Action.HAND_OVER:
                     action = await self._hand_over()
+                case Action.FENCE:
+                    action = await self._put_fence()
                 case Action.FOLLOW:
                     action = await self._rejoin()
                 case Action.RESTORE:
@@ -301,7 +309,7 @@ class Node:
         if view.role is Role.LEADING:
             self._broker.health.down = ""
             return
-        what = f"this node is {view.role}"
+        what = view.why if view.role is Role.FENCED else f"this node is {view.role}"
         self._broker.health.down = f"{what}; {view.leader} leads" if view.leader else what
 
     # Following.
@@ -312,7 +320,7 @@ class Node:
         await self._broker.off_loop(lambda: None)  # What is being written is written.
         is_behind = engine.sequence != self._journal.mirror.last()
         if is_behind or self._has_led or engine.fault is not None:
-            engine.rebuild()  # Sessions, and tasks that are not durable, go with the lead.
+            await self._broker.rebuild()  # Sessions and volatile tasks go with the lead.
             self._has_led = False
         while not self._is_stopping:
             try:
@@ -347,7 +355,7 @@ class Node:
     async def _doubt(self, fault: StorageFault) -> Action:
         """Ask again where that may help; return what to do where it does not."""
         if isinstance(fault, Behind | Diverged):
-            self._is_diverged = isinstance(fault, Diverged)
+            self._restorer.is_diverged = isinstance(fault, Diverged)
             return self._do(FellBehind(str(fault)))
         if isinstance(fault, NewerFormat):
             return self._do(MetNewer(str(fault)))
@@ -405,6 +413,8 @@ class Node:
             self._do(self._event_of(entry))
             if entry.kind == Kind.BATCH:
                 self._broker.follow(entry.sequence, entry.body)
+            elif entry.kind == Kind.FENCE:
+                await self._note_fence(entry.sequence)
             elif entry.kind == Kind.BEAT:
                 self._compare(entry.body)
             if monotonic_ns() - began_ns > _SLICE_NS:
@@ -431,6 +441,9 @@ class Node:
             return HeardClaim(entry.epoch, claim.writer)
         if entry.kind == Kind.HAND_OVER:
             return HeardHandOver(entry.epoch, msgspec.msgpack.decode(entry.body, type=HandOver).to)
+        if entry.kind == Kind.FENCE:
+            self._by = msgspec.msgpack.decode(entry.body, type=Replaced).by
+            return HeardFence(self._by)
         if entry.kind == Kind.BEAT:
             writer = msgspec.msgpack.decode(entry.body, type=Beat).writer
             return HeardClaim(entry.epoch, writer) if writer else HeardEntry(entry.epoch)
@@ -440,58 +453,13 @@ class Node:
         """Take over the state of another node, whichever has one that the log continues."""
         log.warning("this node restores its state from another", why=self.view.why)
         while not self._is_stopping:
-            for name in self._sources():
-                try:
-                    mark = await self._restore_from(name)
-                except (PeerGone, DiskFull, Corrupt, OutOfReach) as fault:
-                    log.warning("not restored", member=name, fault=str(fault))
-                    continue
-                log.info("restored", member=name, sequence=mark.sequence)
+            if await self._restorer.try_all():
+                self._end = None
                 self.restores += 1
-                self._end, self._is_diverged = None, False
                 return self._do(Restored())
             self._broker.follow_behind()
             await asyncio.sleep(_RESTORE_S)
         return self._do(Stop())
-
-    def _sources(self) -> list[str]:
-        """Return the members that answer, those that have come furthest first, and not the leader.
-
-        A copy costs the one that makes it a little time.
-        """
-        peers = self._broker.peers
-        told = [] if peers is None else [each.status for each in peers.known.values()]
-        order = sorted(
-            (each.role == Role.LEADING, -each.flushed, each.node)
-            for each in told
-            if each is not None
-        )
-        return [name for *_, name in order if peers and peers.known[name].is_reachable]
-
-    async def _restore_from(self, name: str) -> StateMark:
-        peers, home = self._broker.peers, self._broker.storage.home
-        if peers is None or home is None:
-            raise PeerGone("it is not asked yet")
-        begins = await self._broker.in_journal(self._journal.begins)
-        link = await peers.connect(name)
-        try:
-            mark = await receive(
-                link,
-                home,
-                lambda sequence: self._lacks(sequence, begins),
-                lambda: self._is_stopping,
-            )
-        finally:
-            await link.leave()
-        await self._broker.adopt()
-        return mark
-
-    def _lacks(self, sequence: int, begins: int) -> str:
-        """Return why a state is of no use to this node; nothing if it is."""
-        is_older = sequence <= self._broker.engine.sequence and not self._is_diverged
-        if sequence + 1 < begins or is_older:
-            return f"its state ends at batch {sequence}, and the log begins at {begins}"
-        return ""
 
     async def _stand_still(self) -> Action:
         """Wait for a person, or for the end."""
@@ -552,6 +520,8 @@ class Node:
             event = WasFenced()
         elif self._is_stopping:
             event = Stop()
+        elif self._by:
+            event = Replace()
         elif why := self._refusal():
             event = Eligibility(is_eligible=False, why=why)
         return await self._end_leading(event, "another node is to lead; connect again")
@@ -583,6 +553,47 @@ class Node:
         except StorageFault as fault:
             log.warning("the hand-over was not told", fault=str(fault))
         return self._do(HandedOver())
+
+    # A standby in place of the cluster.
+
+    async def fence(self, by: str) -> int:
+        """Let no node acknowledge anything any more; return the last batch.
+
+        Args:
+            by: where clients find the standby that leads from now on.
+
+        Raises:
+            ValueError: this node does not lead.
+        """
+        if self.view.role is Role.LEADING:
+            self._by = by
+            self._broker.relieve()
+            while self.view.role in {Role.LEADING, Role.HANDING_OVER}:  # noqa: ASYNC110
+                await asyncio.sleep(_DOUBT_S)
+        if self.view.role is not Role.FENCED:
+            raise ValueError("this node does not lead")
+        return self._journal.mark.sequence
+
+    async def _put_fence(self) -> Action:
+        at_us, by = self._broker.now_us(), self._by
+        try:
+            await self._broker.in_journal(lambda: self._journal.fence(by, at_us))
+        except Fenced:
+            self._by = ""
+            return self._do(WasFenced())
+        except StorageFault as fault:
+            log.warning("the fence is not stored", fault=str(fault))
+            self._by = ""
+            return self._do(HandedOver())
+        await self._note_fence(self._journal.mark.sequence)
+        return self._do(HeardFence(self._by))
+
+    async def _note_fence(self, last: int) -> None:
+        """Keep this node from being started again; the log says the same to those that are."""
+        log.error("fenced: the standby was promoted", by=self._by, last=last)
+        fence, folder = Fence(self._by, last, self._broker.now_us()), self._broker.storage.path
+        if folder is not None:
+            await self._broker.off_loop(lambda: write_fence(folder, fence))
 
     async def _keep_beating(self) -> None:
         """Put a beat whenever nothing else was put for a while."""
@@ -616,28 +627,17 @@ class Node:
                 log.warning("the log is not trimmed", fault=str(fault))
 
     async def _trim(self, began_us: int) -> None:
-        if self._broker.peers is None:
+        peers = self._broker.peers
+        if peers is None:
             return  # What the other members have is not known.
         own = min(self._broker.engine.durable(), self.mirrored())
         size = (await self._broker.off_loop(self._journal.log.state)).size
-        through = cut_through(own, self._needs(began_us), size, self.keep)
+        through = cut_through(own, peers.needs(began_us), size, self.keep)
         # The batch itself stays: entries that are no batches may stand between it and the next.
         if through - 1 > self._trimmed:
             await self._broker.off_loop(lambda: self._journal.cut(through - 1))
             self._trimmed = through - 1
         self.trims += 1
-
-    def _needs(self, began_us: int) -> list[Need]:
-        """Return what the other members have, as far as they have told."""
-        peers, now_us = self._broker.peers, _now_us()
-        needs = []
-        for peer in [] if peers is None else peers.known.values():
-            told = peer.status
-            silent_us = 0 if peer.is_reachable else now_us - max(peer.heard_us, began_us)
-            through = 0 if told is None else min(told.durable, told.mirrored)
-            is_restoring = told is not None and told.role == Role.RESTORING
-            needs.append(Need(through, silent_us, is_restoring))
-        return needs
 
     async def _keep_synced(self) -> None:
         """Make history safe from a power failure now and then, so that the log can be trimmed."""

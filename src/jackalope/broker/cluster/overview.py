@@ -17,6 +17,13 @@ from jackalope.wire.peer import LogHealth, NodeStatus
 
 _FINE = ("leading", "following")
 
+#: A standby that has been behind for longer is a problem.
+_LAG_US_MAX = 10 * SECOND
+
+#: What the two ends are called where a standby is shown.
+PRIMARY = "primary"
+STANDBY = "standby"
+
 
 class Seen(msgspec.Struct, frozen=True):
     """What is known of a member by asking it."""
@@ -97,6 +104,37 @@ def overview(
     return ClusterView(
         cluster, condition, problems, name, epoch, level, members, log, failovers or []
     )
+
+
+def standby_overview(status: NodeStatus) -> ClusterView:
+    """Put together what a standby knows of the broker that it follows, and of itself."""
+    told = status.standby
+    if told is None:  # It was promoted.
+        here = _member(STANDBY, Seen(status, heard_us=0), status.applied, 0)
+        return ClusterView("", Condition.HEALTHY, [], STANDBY, status.epoch, status.level, [here])
+    heard_s = max(0, status.at_us - told.heard_us) / SECOND if told.heard_us else None
+    lag_s = round(told.lag_us / SECOND, 1)
+    role = "leading" if told.is_connected else "unreachable"
+    members = [
+        MemberView(PRIMARY, role, 0, told.last, 0, 0, "", 0, heard_s, told.trouble),
+        MemberView(
+            STANDBY, STANDBY, status.epoch, status.applied, told.lag, 0, status.version,
+            status.level_max, 0, "",
+        ),
+    ]  # fmt: skip
+    problems = []
+    if told.trouble:
+        problems.append(f"the primary is not followed, for {lag_s:g} s: {told.trouble}")
+    elif told.lag_us > _LAG_US_MAX:
+        problems.append(f"the standby is {told.lag} batches and {lag_s:g} s behind")
+    if told.lacking:
+        problems.append(f"{told.lacking} large payloads and results are not copied yet")
+    condition = Condition.DEGRADED if problems else Condition.HEALTHY
+    leader = PRIMARY if told.is_connected else ""
+    return ClusterView(
+        told.primary or told.address, condition, problems, leader, status.epoch, status.level,
+        members,
+    )  # fmt: skip
 
 
 def _not_raised(level: int, could: int) -> list[str]:

@@ -14,19 +14,21 @@ from jackalope import __version__
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.node import Node
-from jackalope.broker.cluster.peer_link import PeerRefused
+from jackalope.broker.cluster.peer_link import PeerGone, PeerRefused
 from jackalope.broker.cluster.primary import Primary
 from jackalope.broker.cluster.standby import Standby
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
+from jackalope.core.task import BlobRef
 from jackalope.storage import Corrupt
 from jackalope.storage.entry import NO_DIGEST
-from jackalope.storage.segments.journal import SegmentJournal
-from jackalope.storage.shared.journal import SharedJournal
+from jackalope.storage.ports import Followed
 from jackalope.storage.snapshots import copy_path, drop_copies
 from jackalope.wire.peer import (
     ENTRIES_BYTES_MAX,
+    AskBlob,
     AskEntries,
+    AskFence,
     BlobHead,
     EntriesHead,
     Fenced,
@@ -39,6 +41,8 @@ from jackalope.wire.peer import (
 ALONE = "alone"
 
 _LEVEL_MIN = 1
+
+_NOT_FENCED = "it is a standby itself: promote that one, or stop it first"
 
 #: How long history may take to have what memory has before it is copied, how many copies are lent
 #: at once, and how much of one is read at a time.
@@ -78,13 +82,15 @@ class PeerHost:
     def status(self) -> NodeStatus:
         engine, node = self._broker.engine, self._node
         told = None if node is None else node.status()
+        standing = None if self.pair is None else self.pair.standing()
+        alone = ALONE if standing is None or standing.role == Role.LEADING else standing.role
         return NodeStatus(
             node=self.node,
             cluster=self.cluster,
             version=__version__,
             level_min=_LEVEL_MIN,
             level_max=LEVEL,
-            role=ALONE if told is None else str(told.role),
+            role=alone if told is None else str(told.role),
             epoch=engine.epoch if told is None else told.epoch,
             leader=self.node if told is None else told.leader,
             applied=engine.sequence,
@@ -100,19 +106,41 @@ class PeerHost:
             trimmed=self._broker.storage.journal.trimmed(),
             native=self.ports[0],
             http=self.ports[1],
+            standby=None if standing is None else standing.standby,
         )
 
-    async def fence(self, by: str) -> Fenced:
-        """Let a broker that is alone acknowledge nothing any more.
+    async def fence(self, by: str, *, is_member: bool) -> Fenced:
+        """Let a broker that is alone, or all nodes of a cluster, acknowledge nothing any more.
+
+        A node that does not lead asks the one that does, unless another node asks.
 
         Raises:
-            PeerRefused: it is none.
+            PeerRefused: it is a standby, or no node leads.
         """
-        if isinstance(self.pair, Standby) and self.pair.is_promoted:
-            raise PeerRefused("it was promoted itself; start it again before its own standby is")
-        if not isinstance(self.pair, Primary):
-            raise PeerRefused("it is a node of a cluster, or a standby: stop it first")
-        return Fenced(await self.pair.fence(by))
+        node = self._node
+        if node is None:
+            if self.pair is None or not self.pair.leads():
+                raise PeerRefused(_NOT_FENCED)
+            return Fenced(await self.pair.fence(by))
+        if is_member or node.view.role in {Role.LEADING, Role.FENCED}:
+            try:
+                return Fenced(await node.fence(by))
+            except ValueError as error:
+                raise PeerRefused(str(error)) from None
+        return await self._fence_leader(node.view.leader, by)
+
+    async def _fence_leader(self, leader: str, by: str) -> Fenced:
+        peers = self._broker.peers
+        if not leader or peers is None:
+            raise PeerRefused("no node of the cluster leads")
+        try:
+            link = await peers.connect(leader)
+            try:
+                return await link.ask(AskFence(by), Fenced)
+            finally:
+                await link.leave()
+        except PeerGone as gone:
+            raise PeerRefused(f"{leader} leads, and does not answer: {gone}") from None
 
     async def promote(self) -> Promoted:
         """Let a standby lead.
@@ -122,41 +150,51 @@ class PeerHost:
         """
         if not isinstance(self.pair, Standby):
             raise PeerRefused("it is no standby")
-        return Promoted(*await self.pair.promote())
+        return await self.pair.promote()
 
-    def _journal(self) -> SegmentJournal | SharedJournal:
+    def _journal(self) -> Followed:
         journal = self._broker.storage.journal
-        if not isinstance(journal, SegmentJournal | SharedJournal):
-            raise PeerRefused("the journal of this broker is not kept in segments")
+        if not isinstance(journal, Followed):
+            raise PeerRefused("the journal of this broker is in memory")
         return journal
 
-    async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
+    async def entries(
+        self, asked: AskEntries, *, is_member: bool
+    ) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log.
+
+        What a standby may ask for next is kept; a member of the cluster has the log itself.
 
         Raises:
             PeerRefused: it has none.
             StorageFault: it is damaged.
         """
         journal = self._journal()
-        if self._node is None:
+        if not is_member:
             self._broker.engine.keep_after = max(0, asked.sequence - 1)
             journal.keep_recent()
         bytes_max = max(0, min(asked.bytes_max, ENTRIES_BYTES_MAX))
         found = await self._broker.off_loop(
             lambda: journal.entries(asked.sequence, asked.digest, bytes_max)
         )
-        return EntriesHead(found is not None, journal.last()), found or []
+        last = self._broker.storage.journal.last()
+        return EntriesHead(found is not None, last), found or []
 
-    async def blob(self, name: str) -> tuple[BlobHead, AsyncIterator[bytes]]:
-        """Return a large payload or result.
+    async def blob(self, asked: AskBlob) -> tuple[BlobHead, AsyncIterator[bytes]]:
+        """Return a large payload or result, or the rest of one.
 
         Raises:
-            StorageFault: the store does not answer, or does not know sizes.
+            StorageFault: the store does not answer.
         """
         blobs = self._broker.storage.blobs
+
+        def begin() -> tuple[int, Iterator[bytes]]:
+            ref = BlobRef(asked.name, asked.size) if asked.size >= 0 else blobs.ref(asked.name)
+            return ref.size, blobs.read(ref, min(max(0, asked.offset), ref.size))
+
         try:
-            ref = await asyncio.to_thread(blobs.ref, name)
-            return BlobHead(ref.size), _read_out(blobs.read(ref))
+            size, chunks = await asyncio.to_thread(begin)
+            return BlobHead(size), _read_out(chunks)
         except Corrupt:
             return BlobHead(-1), _read_out(iter(()))
 

@@ -16,8 +16,10 @@ from time import monotonic_ns
 import structlog
 
 from jackalope.broker.clock import wall_us
+from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.peer_link import Credentials, PeerGone, PeerLink, connect
 from jackalope.broker.cluster.skew import Skew, skew_of
+from jackalope.broker.cluster.trimming import Need
 from jackalope.wire.peer import AskStatus, NodeStatus
 
 log = structlog.get_logger(component="peers")
@@ -100,6 +102,17 @@ class Peers:
         if any(peer.trouble == _NOT_ASKED for peer in self.known.values()):
             return None
         return skew_of([each.offset_us for each in self.known.values() if each.heard_us])
+
+    def needs(self, began_us: int) -> list[Need]:
+        """Return what the members have of the log; those that never answered are silent since."""
+        now_us, needs = _steady_us(), []
+        for peer in self.known.values():
+            told = peer.status
+            silent_us = 0 if peer.is_reachable else now_us - max(peer.heard_us, began_us)
+            through = 0 if told is None else min(told.durable, told.mirrored)
+            is_restoring = told is not None and told.role == Role.RESTORING
+            needs.append(Need(through, silent_us, is_restoring))
+        return needs
 
     async def connect(self, name: str) -> PeerLink:
         """Open a connection of one's own to a member.

@@ -41,9 +41,13 @@ class Primary:
             await self.on_lead()
 
     async def stop(self) -> None:
+        self.release()
+        await self._broker.stop()
+
+    def release(self) -> None:
+        """Let `run` return."""
         self._stopping.set()
         self._broker.relieve()
-        await self._broker.stop()
 
     async def run(self) -> None:
         """Lead, and stand still once another does."""
@@ -61,7 +65,7 @@ class Primary:
             by: where clients find the one that is promoted.
         """
         self._by = by
-        self._broker.health.down = f"the standby at {by} was promoted in place of this broker"
+        self._broker.health.down = self._why()
         self._broker.relieve()
         await self._ended.wait()
         last = self._broker.engine.sequence
@@ -71,6 +75,10 @@ class Primary:
         for changed in self.changed:
             changed()
         return last
+
+    def leads(self) -> bool:
+        """Return whether it can be fenced; repeating that is harmless."""
+        return True
 
     # Who leads: see `jackalope.broker.service.Leader`.
 
@@ -82,7 +90,11 @@ class Primary:
 
     def standing(self) -> Standing:
         role = "fenced" if self._by else "leading"
-        return Standing(role, self.epoch, self._by, 1, is_ready=not self._by)
+        return Standing(role, self.epoch, self._by, 1, is_ready=not self._by, why=self._why())
+
+    def _why(self) -> str:
+        by = self._by
+        return f"the standby at {by} was promoted in place of this broker" if by else ""
 
     def elsewhere(self, door: str) -> str | None:
         if not self._by:

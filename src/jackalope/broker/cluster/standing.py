@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from jackalope.broker.cluster.leadership import Role
+from jackalope.wire.peer import StandbyHealth
 
 
 class Standing(NamedTuple):
@@ -23,6 +24,8 @@ class Standing(NamedTuple):
     is_ready: bool = True  # it leads, or has caught up with a leader
     takeovers: int = 0  # how often it became the leader
     chain_errors: int = 0  # how often the log did not continue what it had applied
+    why: str = ""  # it never acknowledges anything again; empty if it may
+    standby: StandbyHealth | None = None  # if it is one
 
 
 class Status(NamedTuple):

@@ -187,42 +187,55 @@ def _config_path(file: str) -> Path:
     return Path(file or os.environ.get("JACKALOPE_CONFIG", "") or "cluster.yaml")
 
 
-def _members(file: str) -> "Members":
-    """Read who the members are."""
+def _loaded(file: str) -> "Config":
     from jackalope.broker.config.loader import ConfigError, load
     from jackalope.cli.commands.serve import bad_config
-    from jackalope.cli.member_calls import Members
 
     path = _config_path(file)
     if not path.exists():
         hint = "name the file that `cluster init` has written with --config"
         raise Failure(f"{path} does not exist", hint, Exit.USAGE)
     try:
-        config = load(path, os.environ, {}).config
-        members = Members(config)
+        return load(path, os.environ, {}).config
     except ConfigError as error:
         raise bad_config([str(problem) for problem in error.problems]) from None
+
+
+def _members(file: str) -> "Members":
+    """Read who the members are."""
+    from jackalope.cli.commands.serve import bad_config
+    from jackalope.cli.member_calls import Members
+
+    config = _loaded(file)
+    try:
+        members = Members(config)
     except ValueError as error:
         raise bad_config([str(error)]) from None
     if not config.cluster.id:
-        raise Failure(f"{path} has no cluster", "cluster.id is empty", Exit.USAGE)
+        raise Failure(f"{_config_path(file)} has no cluster", "cluster.id is empty", Exit.USAGE)
     return members
 
 
 def status(screen: "Screen", config: File = "") -> Exit:
     """Show the members of a cluster: who leads, how far each is, and what is wrong.
 
-    Asks every member on its peer port, so it works while some are down or none leads.
+    Asks every member on its peer port, so it works while some are down or none leads. With the file
+    of a standby, shows how far it is behind the broker or cluster that it follows.
 
     Exits with 0 if all is well, 5 if something is to be done, 6 if no node leads.
 
     Examples:
         jackalope cluster status
         jackalope cluster status --config /etc/jackalope/shop.yaml --format json
+        jackalope cluster status --config standby.yaml
     """
-    from jackalope.cli.member_calls import plain
+    from jackalope.cli.member_calls import plain, standby_view
 
-    view = asyncio.run(_members(config).overview())
+    loaded = _loaded(config)
+    if loaded.peer.follow:
+        view = asyncio.run(standby_view(loaded))
+    else:
+        view = asyncio.run(_members(config).overview())
     screen.show(plain(view), lambda: _draw(view))
     return {"healthy": Exit.DONE, "degraded": Exit.DEGRADED}.get(view.condition, Exit.NO_LEADER)
 
@@ -250,7 +263,8 @@ def _draw(view: "ClusterView") -> "RenderableType":
             "now" if is_here else dim("no answer"),
         )
     tone = {"healthy": "green", "degraded": "yellow"}.get(view.condition, "red")
-    head = Text.assemble(f"cluster {view.cluster}: ", (view.condition, tone))
+    what = "standby of" if view.members[-1].node == "standby" else "cluster"
+    head = Text.assemble(f"{what} {view.cluster}: ", (view.condition, tone))
     log = [] if view.log is None else [dim(_log_line(view))]
     return Group(head, drawn, *log, *(Text(each, "yellow") for each in view.problems))
 

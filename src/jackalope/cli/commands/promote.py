@@ -1,6 +1,7 @@
 """The command that lets a standby take the place of the broker that it follows."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,18 +13,22 @@ if TYPE_CHECKING:
     from jackalope.wire.peer import Promoted
 
 
+#: How long a standby may take for what it lacks.
+_PROMOTED_S = 600.0
+
+
 def promote(flags: Flags) -> int:
     """Let a standby take the place of the broker that it follows.
 
     Takes the configuration of the standby. One that runs is asked at its peer port and goes on as a
     broker; one that does not run is prepared, and is then started without --follow.
 
-    The old broker is told to stop acknowledging, and does so after its own restart as well; what
-    the standby lacks is taken from it first. If it cannot be reached, this says what may be
-    missing: make sure then that it does not come back.
+    The old broker, or every node of the old cluster, is told to stop acknowledging, and does so
+    after a restart as well; what the standby lacks is taken from it first. If it cannot be reached,
+    this says what may be missing: make sure then that it does not come back.
 
-    Exits with 0 when the old broker is fenced, 1 when it could not be reached or a failure
-    occurred, 2 on an invalid configuration.
+    Exits with 0 when the old broker is fenced and nothing is missing, 1 when something may be or a
+    failure occurred, 2 on an invalid configuration.
 
     Examples:
         jackalope promote --config standby.yaml
@@ -55,7 +60,8 @@ async def _promote(config: "Config") -> "Promoted":
     except PeerGone:
         return await _promote_folder(config)
     try:
-        return await link.ask(AskPromote(), Promoted)
+        await link.send(AskPromote())
+        return await link.expect(Promoted, _PROMOTED_S)
     except PeerGone as gone:
         raise Failure(f"{host}:{config.peer.port}: {gone}") from None
     finally:
@@ -67,9 +73,9 @@ async def _promote_folder(config: "Config") -> "Promoted":
     from jackalope.broker.cluster.standby import Standby
     from jackalope.broker.service import Broker
     from jackalope.cli.peering import pair_of
+    from jackalope.cli.serving import store_of
     from jackalope.storage import Storage, StorageFault
-    from jackalope.storage.standby import read_standby
-    from jackalope.wire.peer import Promoted
+    from jackalope.storage.standby import finish_copy, read_standby
 
     data = config.data
     if read_standby(Path(data.folder)) is None:
@@ -77,7 +83,14 @@ async def _promote_folder(config: "Config") -> "Promoted":
     if not config.peer.follow:
         raise bad_config(["peer.follow: needed to reach the broker that is replaced"])
     try:
-        storage = Storage.open(Path(data.folder), data.durability, data.interval_us)
+        finish_copy(Path(data.folder))
+        storage = Storage.open(
+            Path(data.folder),
+            data.durability,
+            data.interval_us,
+            store_of(config, os.environ),
+            kind=data.journal,
+        )
         standby = pair_of(Broker(storage), storage, config)
     except StorageFault as fault:
         raise Failure(str(fault), code=Exit.STORAGE) from None
@@ -85,7 +98,7 @@ async def _promote_folder(config: "Config") -> "Promoted":
         raise Failure(f"{data.folder} is no standby", code=Exit.USAGE)
     await standby.start()
     try:
-        return Promoted(*await standby.promote())
+        return await standby.promote()
     finally:
         await asyncio.shield(standby.stop())
 
@@ -93,19 +106,45 @@ async def _promote_folder(config: "Config") -> "Promoted":
 def _report(told: "Promoted") -> int:
     import typer
 
-    from jackalope.broker.clock import wall_us
-
-    typer.echo(f"promoted: it leads, with everything through batch {told.sequence}")
+    reached = f", made at {_time(told.reached_us)}" if told.reached_us else ""
+    typer.echo(f"promoted: it leads, with everything through batch {told.sequence}{reached}")
     if told.is_fenced:
-        typer.echo(f"the old broker is fenced; its last batch was {told.last}, nothing is missing")
-        return Exit.DONE
-    ago_s = (wall_us() - told.heard_us) // 1_000_000 if told.heard_us else None
-    when = "never heard" if ago_s is None else f"last heard {ago_s} s ago, at batch {told.last}"
-    typer.echo(
+        typer.echo(f"the old broker is fenced; its last batch was {told.last}{_behind(told)}")
+    else:
+        typer.echo(_unfenced(told))
+    if told.is_fenced and told.why:
+        typer.echo(told.why)
+    if told.lacking:
+        typer.echo(f"{told.lacking} large payloads and results that tasks name were not copied:")
+        typer.echo("\n".join(f"  {name}" for name in told.names))
+        if told.lacking > len(told.names):
+            typer.echo("  and others; the log of the broker names all of them")
+    is_whole = told.is_fenced and told.sequence >= told.last
+    return Exit.FAILED if told.why or told.lacking or not is_whole else Exit.DONE
+
+
+def _behind(told: "Promoted") -> str:
+    if told.sequence >= told.last:
+        return ", nothing of it is missing"
+    return f"; batches {told.sequence + 1} to {told.last} could not be taken from it"
+
+
+def _unfenced(told: "Promoted") -> str:
+    if not told.heard_us:
+        return f"the old broker is NOT fenced: {told.why}\nit was never heard"
+    lag = told.last - told.sequence
+    lacking = f"batches {told.sequence + 1} to {told.last} and all" if lag > 0 else "all"
+    return (
         f"the old broker is NOT fenced: {told.why}\n"
-        f"it was {when}; what it acknowledged since, and batches {told.sequence + 1} to "
-        f"{max(told.last, told.sequence + 1)} if they exist, are missing here.\n"
+        f"it was last heard at {_time(told.heard_us)}, at batch {told.last}; the standby was then "
+        f"{max(0, lag)} batches and {told.lag_us / 1e6:.1f} s behind\n"
+        f"missing here: {lacking} that it acknowledged after that\n"
         "see that it does not start again: write the file `fenced` into its data folder, or "
         "remove it"
     )
-    return Exit.FAILED
+
+
+def _time(at_us: int) -> str:
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(at_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

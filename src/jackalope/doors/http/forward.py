@@ -127,8 +127,8 @@ class Forwarder:
             await self._point(scope, address).send(scope, receive, send)
         else:
             self._forwarding.failed += 1
-            rejected = Rejected(503, "no node leads just now", "no_leader")
-            await self._say(scope, rejected).send(scope, receive, send)
+            why = self._forwarding.leader.standing().why or "no node leads just now"
+            await self._say(scope, Rejected(503, why, "no_leader")).send(scope, receive, send)
 
     def _vouch(self, scope: Scope, mark: bytes) -> None:
         """Take the address of the client from the node that has sent this."""

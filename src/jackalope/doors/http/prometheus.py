@@ -42,6 +42,7 @@ from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import Request, door_of
 from jackalope.doors.http.rest.schemas import Status
 from jackalope.doors.http.router import Routes
+from jackalope.wire.peer import StandbyHealth
 
 if TYPE_CHECKING:
     from jackalope.doors.http.app import HttpDoor
@@ -215,8 +216,10 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         for section in (_of_task_queues, _of_tasks, _of_queues, _of_storage, _of_the_broker):
             yield from section(self._numbers)
-        if self._numbers.standing is not None:
-            yield from _of_the_cluster(self._numbers, self._numbers.standing)
+        if (standing := self._numbers.standing) is not None:
+            yield from _of_the_cluster(self._numbers, standing)
+            if standing.standby is not None:
+                yield from _of_the_standby(standing.standby)
 
 
 def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
@@ -373,6 +376,21 @@ def _of_the_cluster(numbers: Numbers, standing: Standing) -> Iterator[Metric]:
         yield _counter(f"jackalope_cluster_{name}", about, value, *label)
     name, about = "jackalope_cluster_append_seconds", "Time until entries stood in the log."
     yield _histogram(name, about, numbers.machine.append, bounds=_MACHINE_BOUNDS)
+
+
+def _of_the_standby(standby: StandbyHealth) -> Iterator[Metric]:
+    for name, about, value in (
+        ("lag_entries", "Batches of the primary that are not here, as known.", standby.lag),
+        ("lag_seconds", "For how long it has not had all of them.", standby.lag_us / SECOND),
+        ("connected", "1 if the primary is followed.", int(standby.is_connected)),
+        (
+            "heard_seconds",
+            "When the primary was last heard, in Unix time.",
+            standby.heard_us / SECOND,
+        ),
+        ("blobs_lacking", "Large payloads and results that are not here.", standby.lacking),
+    ):
+        yield _gauge(f"jackalope_standby_{name}", about, value)
 
 
 # Families. A value is a number, a histogram, or a mapping of such by the next label or labels.

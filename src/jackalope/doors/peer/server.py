@@ -77,13 +77,15 @@ class Host(Protocol):
     async def raise_level(self, level: int) -> None:
         """Make records of a higher level; raises `ValueError` if a member does not read it."""
 
-    async def entries(self, asked: AskEntries) -> tuple[EntriesHead, list[bytes]]:
+    async def entries(
+        self, asked: AskEntries, *, is_member: bool
+    ) -> tuple[EntriesHead, list[bytes]]:
         """Return what follows an entry in this node's own copy of the log."""
 
-    async def blob(self, name: str) -> tuple[BlobHead, AsyncIterator[bytes]]:
-        """Return a large payload or result."""
+    async def blob(self, asked: AskBlob) -> tuple[BlobHead, AsyncIterator[bytes]]:
+        """Return a large payload or result, or the rest of one."""
 
-    async def fence(self, by: str) -> Fenced:
+    async def fence(self, by: str, *, is_member: bool) -> Fenced:
         """Acknowledge nothing any more, because another takes this one's place."""
 
     async def promote(self) -> Promoted:
@@ -207,11 +209,11 @@ class PeerDoor:
             case AskStatus():
                 await link.send(self._host.status())
             case AskEntries():
-                head, entries = await self._host.entries(request)
+                head, entries = await self._host.entries(request, is_member=bool(link.peer))
                 await link.send(head)
                 await link.send_parts(_one_by_one(entries))
             case AskBlob():
-                found, body = await self._host.blob(request.name)
+                found, body = await self._host.blob(request)
                 await link.send(found)
                 if found.size >= 0:
                     await link.send_parts(body)
@@ -224,7 +226,8 @@ class PeerDoor:
             case AskRaise():
                 await link.send(await self._do(self._host.raise_level(request.level)))
             case AskFence():
-                await link.send(await self._host.fence(request.by))
+                fenced = await self._host.fence(request.by, is_member=bool(link.peer))
+                await link.send(fenced)
             case AskPromote():
                 await link.send(await self._host.promote())
             case _:

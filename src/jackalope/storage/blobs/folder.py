@@ -2,11 +2,10 @@
 
 Owns the files below `blobs/`. A blob is written under a temporary name, synced, and then renamed:
 a file with a proper name is whole. The name is random, followed by the checksum of the bytes; the
-file holds the bytes and nothing else.
+file holds the bytes and nothing else. A copy from another store keeps the name that it has there.
 """
 
 import os
-import re
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,12 +19,12 @@ from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.disk import make_folder, sync_file, sync_folder
 from jackalope.storage.faults import Corrupt, naming_faults
-from jackalope.storage.ports import Blobs, Draft
+from jackalope.storage.ports import BLOB_NAME, Blobs, Draft
 
 CHUNK_BYTES = 256 * 1024
 
-_NAME = re.compile(r"[0-9a-f]{32}-[0-9a-f]{8}")
 _UNFINISHED = "unfinished"
+_DIGEST_BYTES = 16
 
 
 class FolderBlobs(Blobs):
@@ -43,6 +42,10 @@ class FolderBlobs(Blobs):
     def begin(self) -> "FolderDraft":
         return FolderDraft(self._folder, self._unfinished, self._drafts)
 
+    def begin_copy(self, name: str) -> "FolderDraft":
+        self._path(name)
+        return FolderDraft(self._folder, self._unfinished, self._drafts, name)
+
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
         path = self._path(ref.blob)
@@ -53,7 +56,7 @@ class FolderBlobs(Blobs):
         if size != ref.size:
             raise _damaged(path, f"has {size} bytes instead of {ref.size}")
         end = ref.size if length is None else min(ref.size, offset + length)
-        return self._read(path, offset, end, is_whole=offset == 0 and end == size)
+        return self._read(path, ref, offset, end)
 
     def ref(self, name: str) -> BlobRef:
         path = self._path(name)
@@ -72,7 +75,7 @@ class FolderBlobs(Blobs):
             folders = [path for path in self._folder.glob("??") if path.is_dir()]
         for folder in folders:
             with naming_faults(folder), scandir(folder) as entries:
-                names = [entry.name for entry in entries if _NAME.fullmatch(entry.name)]
+                names = [entry.name for entry in entries if BLOB_NAME.fullmatch(entry.name)]
             yield from names
 
     def clear(self) -> int:
@@ -90,11 +93,14 @@ class FolderBlobs(Blobs):
 
     def _path(self, name: str) -> Path:
         # A name comes from a record, and a record from a client: it must not lead elsewhere.
-        if not _NAME.fullmatch(name):
+        if not BLOB_NAME.fullmatch(name):
             raise Corrupt(f"{name!r} is not the name of a blob in {self._folder}")
         return path_of(self._folder, name)
 
-    def _read(self, path: Path, offset: int, end: int, *, is_whole: bool) -> Iterator[bytes]:
+    def _read(self, path: Path, ref: BlobRef, offset: int, end: int) -> Iterator[bytes]:
+        is_whole = offset == 0 and end == ref.size
+        # Only the digest vouches for a copy: its name is that of another store.
+        digest = blake2b(digest_size=_DIGEST_BYTES) if is_whole and _is_digest(ref) else None
         checksum = 0
         with naming_faults(path):
             file = path.open("rb")
@@ -106,22 +112,28 @@ class FolderBlobs(Blobs):
                 if not chunk:
                     raise _damaged(path, f"ends at {offset}")
                 offset += len(chunk)
-                checksum = zlib.crc32(chunk, checksum)
+                if digest is not None:
+                    digest.update(chunk)
+                else:
+                    checksum = zlib.crc32(chunk, checksum)
                 yield chunk
-        if is_whole and f"{checksum:08x}" != path.name[-8:]:
+        if digest is not None and digest.hexdigest() != ref.digest:
+            raise _damaged(path, "does not match its checksum")
+        if is_whole and digest is None and not _has_checksum(ref.blob, checksum):
             raise _damaged(path, "does not match the checksum in its name")
 
 
 class FolderDraft(Draft):
     """See `jackalope.storage.ports.Draft`."""
 
-    def __init__(self, folder: Path, unfinished: Path, drafts: set[str]) -> None:
+    def __init__(self, folder: Path, unfinished: Path, drafts: set[str], name: str = "") -> None:
         self.id = uuid4().hex
+        self._name = name
         self._folder = folder
         self._path = unfinished / self.id
         self._drafts = drafts
         self._size = self._checksum = 0
-        self._digest = blake2b(digest_size=16)
+        self._digest = blake2b(digest_size=_DIGEST_BYTES)
         self._drafts.add(self.id)
         self._file: FileIO | None = None
         try:
@@ -149,7 +161,7 @@ class FolderDraft(Draft):
 
     def finish(self) -> BlobRef:
         file = self._open()
-        name = f"{self.id}-{self._checksum:08x}"
+        name = self._name or f"{self.id}-{self._checksum:08x}"
         path = path_of(self._folder, name)
         try:
             with naming_faults(self._path):
@@ -189,6 +201,17 @@ class FolderDraft(Draft):
 
 def path_of(folder: Path, name: str) -> Path:
     return folder / name[:2] / name
+
+
+def _is_digest(ref: BlobRef) -> bool:
+    """Return whether a reference has a digest of the bytes; a store may have put its own mark."""
+    return len(ref.digest) == 2 * _DIGEST_BYTES
+
+
+def _has_checksum(name: str, checksum: int) -> bool:
+    """Return whether a checksum is that of a name; one from elsewhere has none, or another's."""
+    _, _, told = name.partition("-")
+    return told == f"{checksum:08x}" or len(told) != len(f"{checksum:08x}")
 
 
 def _write_all(file: FileIO, chunk: bytes) -> None:

@@ -10,7 +10,7 @@ or what is left of one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 from uuid import uuid4
@@ -53,14 +53,8 @@ class JetStreamBlobs(Blobs):
     def begin(self) -> JetStreamDraft:
         return JetStreamDraft(self, self._node)
 
-    def adopt(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Store a blob of another store under the name that it has there, unless it is here."""
-        if self._get(name, _END) is not None:
-            return
-        draft = JetStreamDraft(self, self._node, name)
-        for chunk in chunks:
-            draft.add(chunk)
-        draft.finish()
+    def begin_copy(self, name: str) -> JetStreamDraft:
+        return JetStreamDraft(self, self._node, name)
 
     def ref(self, name: str) -> BlobRef:
         if (end := self._get(name, _END)) is None:

@@ -40,7 +40,7 @@ from obstore.store import S3Store
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.task import BlobRef
 from jackalope.storage.faults import Corrupt, OutOfReach, StorageFault
-from jackalope.storage.ports import Blobs, Draft, Links
+from jackalope.storage.ports import BLOB_NAME, Blobs, Draft, Links
 
 if TYPE_CHECKING:
     from obstore import WritableFile
@@ -231,9 +231,37 @@ class S3Blobs(Blobs, Links):
                     ) from None
         self._is_claimed = True
 
+    def holder(self) -> str:
+        """Return which broker the prefix belongs to; nothing if it is new. Raises `OutOfReach`."""
+        try:
+            return bytes(obstore.get(self._store, "owner").bytes()).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+        except (BaseError, OSError) as error:
+            raise OutOfReach(f"{self._place}: request failed ({_first_line(error)})") from None
+
+    def take_over(self, holder: str) -> None:
+        """Make the prefix this broker's, if it is that of another one or its own already."""
+        if self.holder() == holder:
+            with naming_store_faults(self._place):
+                obstore.put(self._store, "owner", self._owner.encode())
+        self.claim()
+
     def begin(self) -> S3Draft:
         self.claim()
         return S3Draft(self._store, self._place, self._drafts)
+
+    def begin_copy(self, name: str) -> S3Draft:
+        self.claim()
+        self._key(name)
+        return S3Draft(self._store, self._place, self._drafts, name)
+
+    def ref(self, name: str) -> BlobRef:
+        with naming_store_faults(self._place):
+            try:
+                return BlobRef(name, obstore.head(self._store, self._key(name))["size"])
+            except FileNotFoundError:
+                raise self._damaged(BlobRef(name, 0), "is missing") from None
 
     def read(self, ref: BlobRef, offset: int = 0, length: int | None = None) -> Iterator[bytes]:
         must(offset >= 0 and (length is None or length >= 0), "not a range", offset, length)
@@ -267,7 +295,7 @@ class S3Blobs(Blobs, Links):
     def names(self) -> Iterator[str]:
         self.claim()
         for key in self._keys("blobs"):
-            if _NAME.fullmatch(key):
+            if BLOB_NAME.fullmatch(key):
                 yield key
 
     def clear(self) -> int:
@@ -323,7 +351,7 @@ class S3Blobs(Blobs, Links):
 
     def _key(self, name: str) -> str:
         # A name comes from a record, and a record from a client: it must not lead elsewhere.
-        if not _NAME.fullmatch(name):
+        if not BLOB_NAME.fullmatch(name):
             raise Corrupt(f"{name!r} is not the name of a blob in {self._place}")
         return f"blobs/{name}"
 
@@ -358,8 +386,8 @@ class S3Blobs(Blobs, Links):
 class S3Draft(Draft):
     """See `jackalope.storage.ports.Draft`."""
 
-    def __init__(self, store: S3Store, place: S3Place, drafts: set[str]) -> None:
-        self.id = uuid4().hex
+    def __init__(self, store: S3Store, place: S3Place, drafts: set[str], name: str = "") -> None:
+        self.id = name or uuid4().hex
         self._store = store
         self._place = place
         self._drafts = drafts

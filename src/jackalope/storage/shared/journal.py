@@ -109,6 +109,13 @@ class HandOver(msgspec.Struct, array_like=True, frozen=True):
     to: str  # the node that is to lead; empty if any may
 
 
+class Replaced(msgspec.Struct, array_like=True, frozen=True):
+    """The body of a fence."""
+
+    by: str  # where clients find the standby that leads from now on
+    at_us: int
+
+
 class Mark(NamedTuple):
     """A place in the log."""
 
@@ -429,6 +436,12 @@ class SharedJournal:
             msgspec.msgpack.encode(HandOver(to)),
             self.mark.epoch,
         )
+        self._leads = False
+
+    def fence(self, by: str, at_us: int) -> None:
+        """End the log: a node that reads this never claims, and none claims without reading it."""
+        body = msgspec.msgpack.encode(Replaced(by, at_us))
+        self._add(Kind.FENCE, self.mark.sequence, body, self.mark.epoch)
         self._leads = False
 
     def _add(self, kind: Kind, sequence: int, body: bytes, epoch: int) -> None:

@@ -8,32 +8,47 @@ a checksum on every batch (`read`) and by a look at the WAL before SQLite sees i
 
 At level `interval`, appends are not synced one by one: a thread syncs what was appended at least
 once an interval. If it fails, the next append raises the fault.
+
+Every batch has the digest that it would have as an entry of a log (`jackalope.storage.entry`), so
+that a standby can follow this journal as it does any other.
 """
 
+import os
+import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from jackalope.core.assertions import must
+from jackalope.storage.entry import DIGEST_BYTES, NO_DIGEST, Kind, encode
 from jackalope.storage.faults import WAY_OUT, Corrupt, Fenced, begins_later, fenced
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.storage.segments.journal import Syncer
 from jackalope.storage.sqlite.database import PAGE_BYTES, Database, Format, Migration
 from jackalope.storage.witness import Witness
 
-MIGRATIONS: dict[int, Migration] = {}
+
+def _add_digests(connection: sqlite3.Connection) -> None:
+    """Make room for the chain; the next writer fills it in."""
+    for table in ("writer", "batches"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN digest BLOB")
+
+
+MIGRATIONS: dict[int, Migration] = {1: _add_digests}
 
 FORMAT = Format(
-    version=1,
+    version=2,
     schema=(
-        # Exactly one row: who may write, and through where batches have been removed.
-        "CREATE TABLE writer (epoch INTEGER NOT NULL, trimmed INTEGER NOT NULL)",
-        "INSERT INTO writer VALUES (0, 0)",
+        # Exactly one row: who may write, through where batches have been removed, and the digest
+        # of the last of them.
+        "CREATE TABLE writer (epoch INTEGER NOT NULL, trimmed INTEGER NOT NULL, digest BLOB)",
+        "INSERT INTO writer VALUES (0, 0, NULL)",
         """CREATE TABLE batches (
             sequence INTEGER PRIMARY KEY,
             epoch    INTEGER NOT NULL,
             checksum INTEGER NOT NULL,
-            body     BLOB NOT NULL
+            body     BLOB NOT NULL,
+            digest   BLOB
         )""",
     ),
     migrations=MIGRATIONS,
@@ -51,7 +66,7 @@ BATCHES_PER_READ = 16
 # One statement, so that the epoch is checked in the transaction of the append, and the thread that
 # appends waits for the interpreter only once.
 _APPEND = """
-    INSERT INTO batches SELECT ?, epoch, ?, ? FROM writer WHERE epoch = ?
+    INSERT INTO batches SELECT ?, epoch, ?, ?, ? FROM writer WHERE epoch = ?
 """
 
 
@@ -77,6 +92,7 @@ class SqliteJournal:
         )
         self._epoch = 0
         self._last = 0
+        self._digest = NO_DIGEST  # of the chain through the last batch
         # Known without a look by the writer, who alone trims.
         self._trimmed: int | None = None
         self._witness = witness
@@ -88,6 +104,7 @@ class SqliteJournal:
             (self._epoch,) = connection.execute(
                 "UPDATE writer SET epoch = epoch + 1 RETURNING epoch"
             ).fetchone()
+            self._digest = _complete_chain(connection)
         self._last = self.last()
         self._trimmed = None
         self._trimmed = self.trimmed()
@@ -99,13 +116,14 @@ class SqliteJournal:
         """Store one batch and return its sequence."""
         must(self._epoch, "append before claim")
         sequence = self._last + 1
-        values = (sequence, checksum(sequence, body), body, self._epoch)
+        digest = _digest(sequence, self._epoch, self._digest, body)
+        values = (sequence, checksum(sequence, body), body, digest, self._epoch)
         with self._db.statement() as connection:
             stored_count = connection.execute(_APPEND, values).rowcount
             self._db.wal_bytes += len(body) + 2 * PAGE_BYTES
         if stored_count != 1:
             raise self._fenced()
-        self._last = sequence
+        self._last, self._digest = sequence, digest
         if self._syncer is not None:
             self._syncer.is_due = True
         elif self._witness is not None:
@@ -161,7 +179,8 @@ class SqliteJournal:
         must(after >= self._last, "restart before batches that exist", after, self._last)
         with self._db.transaction() as connection:
             connection.execute("DELETE FROM batches")
-            connection.execute("UPDATE writer SET trimmed = ?", (after,))
+            connection.execute("UPDATE writer SET trimmed = ?, digest = NULL", (after,))
+            self._digest = _complete_chain(connection)
         self._last = self._trimmed = after
         if self._witness is not None:
             self._witness.note(after)
@@ -171,13 +190,50 @@ class SqliteJournal:
         must(through <= self._last, "trim of batches that do not exist", through, self._last)
         with self._db.transaction() as connection:
             marked = connection.execute(
-                "UPDATE writer SET trimmed = max(trimmed, ?) WHERE epoch = ?",
-                (through, self._epoch),
+                "UPDATE writer SET trimmed = max(trimmed, ?), digest = coalesce("
+                "(SELECT digest FROM batches WHERE sequence = ?), digest) WHERE epoch = ?",
+                (through, through, self._epoch),
             )
             if marked.rowcount != 1:
                 raise self._fenced()
             connection.execute("DELETE FROM batches WHERE sequence <= ?", (through,))
         self._trimmed = max(self._trimmed or 0, through)
+
+    # For a standby; see `jackalope.storage.ports.Followed`.
+
+    def entries(self, sequence: int, digest: bytes, bytes_max: int) -> list[bytes] | None:
+        if sequence < self.trimmed() or self.digest_at(sequence) != digest:
+            return None
+        found: list[bytes] = []
+        size = 0
+        with self._db.reading() as connection:
+            rows = connection.execute(
+                "SELECT sequence, epoch, body, digest FROM batches WHERE sequence > ?"
+                " ORDER BY sequence",
+                (sequence,),
+            )
+            for number, epoch, body, told in rows:
+                sequence += 1
+                raw, digest = encode(Kind.BATCH, sequence, epoch, 0, digest, body)
+                if number != sequence or digest != told:
+                    raise self._damaged(sequence, "does not continue the batch before it")
+                found.append(raw)
+                size += len(raw)
+                if size >= bytes_max:
+                    break
+        return found
+
+    def digest_at(self, sequence: int) -> bytes | None:
+        with self._db.reading() as connection:
+            row = connection.execute(
+                "SELECT digest FROM batches WHERE sequence = ?"
+                " UNION ALL SELECT coalesce(digest, ?) FROM writer WHERE trimmed = ?",
+                (sequence, NO_DIGEST, sequence),
+            ).fetchone()
+        return None if row is None else row[0]
+
+    def keep_recent(self) -> None:
+        """No-op: SQLite has the last pages in memory."""
 
     def close(self) -> None:
         """Sync what is not yet, and close the file; safe to repeat."""
@@ -221,3 +277,36 @@ class SqliteJournal:
 def checksum(sequence: int, body: bytes) -> int:
     """Return the checksum of a batch; a batch in the wrong place does not match."""
     return zlib.crc32(body, zlib.crc32(sequence.to_bytes(8, "big")))
+
+
+def _digest(sequence: int, epoch: int, before: bytes, body: bytes) -> bytes:
+    return encode(Kind.BATCH, sequence, epoch, 0, before, body)[1]
+
+
+def _complete_chain(connection: sqlite3.Connection) -> bytes:
+    """Give batches their digests that have none, and return that of the last one.
+
+    An earlier version, or a repair, has left them out. What was before them is gone: the chain
+    begins there with something that no other has.
+    """
+    trimmed, digest = connection.execute("SELECT trimmed, digest FROM writer").fetchone()
+    if digest is None and trimmed:
+        digest = os.urandom(DIGEST_BYTES)
+        connection.execute("UPDATE writer SET digest = ?", (digest,))
+    digest = digest or NO_DIGEST
+    first, last = connection.execute(
+        "SELECT min(sequence) FILTER (WHERE digest IS NULL), max(sequence) FROM batches"
+    ).fetchone()
+    if first is None:
+        end = "SELECT digest FROM batches WHERE sequence = ?"
+        return digest if last is None else bytes(connection.execute(end, (last,)).fetchone()[0])
+    sql = "SELECT digest FROM batches WHERE sequence < ? ORDER BY sequence DESC LIMIT 1"
+    if (before := connection.execute(sql, (first,)).fetchone()) is not None:
+        digest = before[0]
+    sql = "SELECT epoch, body FROM batches WHERE sequence = ?"
+    for number in range(first, last + 1):
+        if (row := connection.execute(sql, (number,)).fetchone()) is not None:
+            digest = _digest(number, row[0], digest, row[1])
+            values = (digest, number)
+            connection.execute("UPDATE batches SET digest = ? WHERE sequence = ?", values)
+    return bytes(digest)

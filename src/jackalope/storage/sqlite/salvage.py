@@ -129,5 +129,5 @@ def _write_anew(path: Path, rows: list[Row], trimmed: int) -> None:
         epoch = max((row[1] for row in rows), default=0)
         connection.execute("BEGIN")
         connection.execute("UPDATE writer SET epoch = ?, trimmed = ?", (epoch, trimmed))
-        connection.executemany("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?)", rows)
+        connection.executemany("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, NULL)", rows)
         connection.execute("COMMIT")
