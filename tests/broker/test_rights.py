@@ -18,7 +18,9 @@ from jackalope.broker.queries import QUESTIONS
 from jackalope.core import commands as c
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import amqp
+from jackalope.core.commands import schedules as s
 from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, Signed
+from jackalope.core.durations import HOUR
 from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
 from jackalope.core.refusals import Code, Refusal
@@ -76,6 +78,10 @@ def _submit(about: About, **options: Any) -> c.SubmitTasks:
     return c.SubmitTasks(ref=0, tasks=[spec(NEW, options.pop("queue", MINE), **options)])
 
 
+def _hourly(queue: str) -> dict[str, object]:
+    return {"queue": queue, "every_us": HOUR}
+
+
 SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.SubmitTasks: [
         lambda a: _submit(a, queue=a.queue),
@@ -125,6 +131,19 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.DeclarePool: [lambda a: c.DeclarePool(queue=a.queue, changes={"launcher": "none"})],
     c.DeletePool: [lambda a: c.DeletePool(queue=a.queue)],
     c.ActOnGroup: [lambda a: c.ActOnGroup(queue=a.queue, key="k", action=c.GroupAction.START)],
+    s.DeclareSchedule: [
+        lambda a: s.DeclareSchedule(name=NAME, changes=_hourly(a.queue)),
+        lambda a: s.DeclareSchedule(name=a.queue, changes={"every_us": 1}),
+    ],
+    s.DeclareSchedules: [
+        lambda a: s.DeclareSchedules(app="a", schedules={NAME: _hourly(a.queue)}),
+        lambda _: s.DeclareSchedules(app="app", schedules={NAME: _hourly(MINE)}),
+    ],
+    s.PauseSchedule: [lambda a: s.PauseSchedule(name=a.queue)],
+    s.ResumeSchedule: [lambda a: s.ResumeSchedule(name=a.queue)],
+    s.TriggerSchedule: [lambda a: s.TriggerSchedule(name=a.queue)],
+    s.BackfillSchedule: [lambda a: s.BackfillSchedule(name=a.queue, since_us=0, until_us=9)],
+    s.DeleteSchedule: [lambda a: s.DeleteSchedule(name=a.queue)],
     amqp.OpenQueue: [
         lambda a: amqp.OpenQueue(queue=a.queue),
         lambda a: amqp.OpenQueue(queue=a.queue, passive=True),
@@ -268,6 +287,8 @@ class World(Driver):
             )
             self.say(join, HOLDER if queue == MINE else OWNER)
             self.say(c.SubmitTasks(ref=0, tasks=[spec(WAITING[queue], queue, priority=100)]))
+        hourly = {queue: _hourly(queue) for queue in (MINE, THEIRS)}
+        self.say(s.DeclareSchedules(app="app", schedules=hourly))
 
     def say(self, command: Command, session: int = 1) -> Any:
         command.session = session

@@ -93,6 +93,7 @@ from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
 from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
+from tests.core.schedules.limits import *  # noqa: F403
 from tests.wire.shapes import nested
 
 CONSTANTS = sorted(name for name in vars(limits) if name.endswith(("_MAX", "_MIN")))

@@ -39,6 +39,7 @@ CODES = {
     "FORBIDDEN": "forbidden",
     "UNKNOWN_POOL": "unknown_pool",
     "UNKNOWN_BLOB": "unknown_blob",
+    "UNKNOWN_SCHEDULE": "unknown_schedule",
     "INTERNAL": "internal",
 }
 

@@ -26,6 +26,7 @@ from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
+from jackalope.core.shapes.schedule import ScheduleSettings
 from jackalope.core.task import (
     Attempt,
     BlobRef,
@@ -268,6 +269,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
     "explanation/tree.md": {"packages": packages},
     "reference/policies.md": {"fields": partial(settings_fields, Policy), "presets": presets},
     "reference/pools.md": {"fields": partial(settings_fields, PoolSettings)},
+    "reference/schedules.md": {"fields": partial(settings_fields, ScheduleSettings)},
     "reference/refusals.md": {"codes": refusals},
     "reference/limits.md": {"core": core_limits, "broker": broker_limits},
     "reference/records.md": {

@@ -51,7 +51,7 @@ def setting(name: str, value: object) -> str:
         return code(value.value)
     if isinstance(value, int):
         return duration(value) if name.endswith("_us") else f"{value:,}"
-    return str(value) or "none"
+    return str(value) if value and value is not msgspec.NODEFAULT else "none"
 
 
 def setting_kind(name: str, kind: Any) -> str:
@@ -65,7 +65,7 @@ def setting_kind(name: str, kind: Any) -> str:
         return "yes or no"
     if kind is int:
         return "duration" if name.endswith("_us") else "whole number"
-    return {float: "number", str: "name"}[kind]
+    return {float: "number", str: "name"}.get(kind) or kind_of(kind)
 
 
 def kind_of(kind: Any) -> str:
@@ -73,6 +73,8 @@ def kind_of(kind: Any) -> str:
     if kind in _PLAIN:
         return _PLAIN[kind]
     origin, args = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return kind_of(args[0])
     if origin in (Union, UnionType):
         others = [kind_of(arg) for arg in args if arg is not NoneType]
         return " or ".join(others + ["nil"] * (NoneType in args))

@@ -7,6 +7,7 @@ from hashlib import blake2b
 
 from jackalope.core.ids import TaskId
 from jackalope.core.records import AnyRecord, AttemptAssigned, TaskSubmitted
+from jackalope.core.shapes.schedule import schedule_of
 from tests.scenarios.language import ScriptError
 
 _HEX_ID = re.compile(r"\b[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}\b")
@@ -47,7 +48,10 @@ class Cast:
         )
 
     def follow(self, record: AnyRecord) -> None:
-        """Remember who holds a task; and call a task made of a result `<parent>.<queue>`."""
+        """Remember who holds a task; and give names to tasks that the broker makes.
+
+        One made of a result is `<parent>.<queue>`; those of a schedule have its name and a number.
+        """
         if isinstance(record, AttemptAssigned):
             self._holders[record.task] = record.worker
             self._fences[record.task, record.worker] = record.fence
@@ -57,6 +61,10 @@ class Cast:
             self._introduce(self._fresh(f"{text}.{record.spec.queue}"), record.spec.id)
         elif isinstance(record, TaskSubmitted) and record.spec.id not in self._names:
             parent = record.spec.options.parent if record.spec.options else TaskId(b"")
+            fired = schedule_of(record.spec.options) if record.spec.options else None
+            if fired is not None:
+                self._introduce(self._fresh(fired[0]), record.spec.id)
+                return
             self._introduce(f"{self.name(parent)}.{record.spec.queue}", record.spec.id)
 
     def holder(self, task_id: TaskId) -> str:

@@ -16,6 +16,7 @@ from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
+from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, How, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Error, Task
 from jackalope.wire import amqp_properties as properties
 from tests.scenarios.cast import Cast
@@ -26,6 +27,7 @@ DEFAULT = commands.DEFAULT_NAMESPACE
 _SAID: dict[type, str] = {
     effects.Declared: "declared",
     effects.PoolSet: "pool declared",
+    effects.ScheduleSet: "schedule declared",
     effects.NothingToClaim: "nothing to claim",
 }
 
@@ -72,8 +74,11 @@ def tell_error(error: Error | None) -> str:
     return f"error={error.type}" + (f" ({error.message})" if error.message else "")
 
 
-def tell_settings(settings: Policy | PoolSettings, default: Policy | PoolSettings) -> str:
-    """Tell what a policy or a pool has that the default has not."""
+AnySettings = Policy | PoolSettings | ScheduleSettings
+
+
+def tell_settings(settings: AnySettings, default: AnySettings) -> str:
+    """Tell what a policy, a pool or a schedule has that the default has not."""
     told = []
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
@@ -339,6 +344,9 @@ class Teller:
             return f"opened {body.queue} ready={body.ready} consumers={body.consumers}"
         if isinstance(body, effects.Dropped):
             return f"dropped {body.count}"
+        if isinstance(body, effects.SlotsRun):
+            stopped = "" if body.refused is None else f"refused {self._refusal(body.refused)}"
+            return join(f"ran {len(body.tasks)}", option("known", body.known), stopped)
         if isinstance(body, effects.HelpersPromised):
             return f"helpers promised token={body.token}"
         if not isinstance(body, effects.Published):
@@ -487,6 +495,45 @@ class Teller:
     def _(self, record: records.Forgotten) -> str:
         ago = tell_duration(self._now_us - record.through_us)
         return "forgot what was kept until " + (f"{ago} ago" if ago != "0" else "now")
+
+    @tell.register
+    def _(self, record: records.ScheduleDeclared) -> str:
+        settings, by = tell_settings(record.settings, DEFAULT_SCHEDULE), option("by", record.by)
+        app, where = option("app", record.app), self._world(record.namespace)
+        when = self._when("next", record.next_us) or "over"
+        return join("declared schedule", record.name, settings, when, app, by, where)
+
+    @tell.register
+    def _(self, record: records.ScheduleDeleted) -> str:
+        return join("deleted schedule", record.name, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.SchedulePaused) -> str:
+        return join("paused schedule", record.name, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.ScheduleResumed) -> str:
+        when = self._when("next", record.next_us) or "over"
+        return join("resumed schedule", record.name, when, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.ScheduleOrphaned) -> str:
+        return f"orphaned schedule {record.name}"
+
+    @tell.register
+    def _(self, record: records.ScheduleFired) -> str:
+        when = self._when("next", record.next_us) or "over"
+        how = "" if record.how is How.SLOT else record.how
+        slot = self._when("slot", record.slot_us) if record.slot_us != self._now_us else ""
+        what = f"fired {self._cast.name(record.task)}"
+        return join(what, how, slot, when, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.SlotsMissed) -> str:
+        count = "a slot" if record.count == 1 else f"{record.count} slots"
+        when = self._when("next", record.next_us) or "over"
+        last = self._when("last", record.slot_us)
+        return join(f"missed {count} of {record.name}, {last}:", record.why, record.detail, when)
 
     @tell.register
     def _(self, message: effects.HelpAsked) -> str:

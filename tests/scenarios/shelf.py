@@ -10,6 +10,7 @@ from pprint import pformat
 
 import msgspec
 
+from jackalope.calendar import CronCalendar
 from jackalope.core import Core, invariants
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import AnyCommand
@@ -105,6 +106,7 @@ class Shelf:
             answers=list(self._answers.values()),
         )
         core = _restored(live)
+        core.calendar = CronCalendar()
         _replay(core, self._journal[self._stored_through :])
         return core
 

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable
 from typing import TypedDict
 
+from jackalope.calendar import CronCalendar
 from jackalope.core import Core, commands, invariants
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import AnyCommand, Fail, Finish, Held
@@ -29,6 +30,7 @@ from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING
 from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_task
+from tests.scenarios.scheduling import SCHEDULING, tell_schedules
 from tests.scenarios.shelf import Shelf
 
 #: When every script begins.
@@ -43,6 +45,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.core = Core()
+        self.core.calendar = CronCalendar()
         self._clock_us = START_US
         self._cast = Cast()
         self._shelf = Shelf()
@@ -52,8 +55,8 @@ class Stage:
         """Do what a line of the script says, and tell what came of it."""
         order = Order(shlex.split(line))
         verb = _VERBS.get(order.verb)
-        if order.verb in MESSAGING:
-            lines = self._send(MESSAGING[order.verb](self, order), order)
+        if order.verb in _SENT:
+            lines = self._send(_SENT[order.verb](self, order), order)
             order.finish()
             invariants.check(self.core)
             return lines
@@ -725,7 +728,10 @@ def _field(shape: type[Policy | PoolSettings], name: str, text: str) -> tuple[st
         return name, text
 
 
+_SENT = {**MESSAGING, **SCHEDULING}
+
 _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
+    "schedules": lambda stage, _: tell_schedules(stage.core, START_US),
     # Submitting and configuring.
     "submit": Stage.submit,
     "declare": Stage.declare,

@@ -78,7 +78,7 @@ class Checker:
         """Take a batch that is now on disk."""
         for record in records:
             self.counts[type(record).__name__] += 1
-            _demand(record.at_us >= self._latest_us, "time does not go back", record)
+            demand(record.at_us >= self._latest_us, "time does not go back", record)
             self._latest_us = record.at_us
             check = self._checks.get(type(record))
             if check is not None:
@@ -88,15 +88,15 @@ class Checker:
     def _on_submitted(self, record: TaskSubmitted) -> None:
         self._check_alone(record.spec.options)
         before = self.shadow.book.tasks.get(record.spec.id)
-        _demand(before is None or self._is_forgotten(before), "accepted once", record)
+        demand(before is None or self._is_forgotten(before), "accepted once", record)
         self.ended.pop(record.spec.id, None)
         queue = self.shadow.book.queue(record.namespace, record.spec.queue)
         if queue is not None and not (record.spec.options and record.spec.options.parent):
             limit = queue.policy.depth_limit
-            _demand(not limit or queue.depth < limit, "the depth limit holds", queue.depth, record)
+            demand(not limit or queue.depth < limit, "the depth limit holds", queue.depth, record)
         if record.state is State.READY and record.spec.options is not None:
             run_at_us = record.spec.options.run_at_us
-            _demand(run_at_us <= record.at_us, "no task starts early", record)
+            demand(run_at_us <= record.at_us, "no task starts early", record)
 
     def _is_forgotten(self, task: Task) -> bool:
         """Return whether the records say that an ended task was kept for long enough."""
@@ -107,57 +107,57 @@ class Checker:
     def _on_assigned(self, record: AttemptAssigned) -> None:
         task = self.shadow.book.tasks[record.task]
         world = task.queue.namespace
-        _demand(record.task not in self.holders, "one holder at a time", record, self.holders)
-        _demand(record.fence > self._last_fence, "fences grow", record, self._last_fence)
-        _demand(task.state is State.READY, "only ready tasks start", task)
+        demand(record.task not in self.holders, "one holder at a time", record, self.holders)
+        demand(record.fence > self._last_fence, "fences grow", record, self._last_fence)
+        demand(task.state is State.READY, "only ready tasks start", task)
         for tag in set(task.options.tags):
             held = sum(tag in self.shadow.book.tasks[other].options.tags for other in self.holders)
-            _demand(held < world.limits.get(tag, 2**30), "the tag limit holds", tag, record)
+            demand(held < world.limits.get(tag, 2**30), "the tag limit holds", tag, record)
         load = sum(worker == record.worker for _, worker in self.holders.values())
-        _demand(load < self.slots[record.worker], "the slots of a worker hold", record, load)
+        demand(load < self.slots[record.worker], "the slots of a worker hold", record, load)
         known = self.names[record.worker.split(".")[0]]
-        _demand(known is None or task.name in known, "a worker knows its tasks", record, task.name)
+        demand(known is None or task.name in known, "a worker knows its tasks", record, task.name)
         self._last_fence = record.fence
         self.holders[record.task] = (record.fence, record.worker)
 
     def _on_started(self, record: AttemptStarted) -> None:
-        _demand(record.task in self.holders, "only leased tasks start", record)
+        demand(record.task in self.holders, "only leased tasks start", record)
 
     def _on_finished(self, record: AttemptFinished) -> None:
         holder = self.holders.pop(record.task, None)
-        _demand(holder is not None, "only leased tasks finish", record)
+        demand(holder is not None, "only leased tasks finish", record)
         # Workers put their fence into the result, so a stale one shows.
         if holder is not None and isinstance(record.result, bytes):
             expected = f"{holder[0]}:{holder[1]}".encode()
-            _demand(record.result == expected, "only the holder finishes", record, holder)
+            demand(record.result == expected, "only the holder finishes", record, holder)
         self.results[record.task] = record.result
         self._end(record.task, State.SUCCEEDED)
 
     def _on_attempt_ended(self, record: AttemptEnded) -> None:
         holder = self.holders.pop(record.task, None)
-        _demand(holder is not None, "only leased tasks end their attempt", record)
+        demand(holder is not None, "only leased tasks end their attempt", record)
         if record.error is not None and holder is not None and record.error.type == "Simulated":
             expected = f"{holder[0]}:{holder[1]}"
-            _demand(record.error.message == expected, "only the holder fails", record, holder)
+            demand(record.error.message == expected, "only the holder fails", record, holder)
         if record.to is State.SCHEDULED:
-            _demand(record.due_us > record.at_us, "a retry waits", record)
+            demand(record.due_us > record.at_us, "a retry waits", record)
         if record.to in ENDED:
             self._end(record.task, record.to)
 
     def _on_moved(self, record: TaskMoved) -> None:
         task = self.shadow.book.tasks[record.task]
         if record.to is State.READY and record.event is not Event.RETRY:
-            _demand(task.due_us <= record.at_us, "no task starts early", task, record)
+            demand(task.due_us <= record.at_us, "no task starts early", task, record)
         if record.to in ENDED:
             self._end(record.task, record.to)
 
     def _on_revived(self, record: TaskRevived) -> None:
         self._check_alone(record.row.options)
         state = self.ended.pop(record.row.id, None)
-        _demand(state in (State.DEAD, State.KILLED), "only these live again", record, state)
+        demand(state in (State.DEAD, State.KILLED), "only these live again", record, state)
 
     def _on_purged(self, record: TaskPurged) -> None:
-        _demand(record.task in self.ended, "only the ended are purged", record)
+        demand(record.task in self.ended, "only the ended are purged", record)
         del self.ended[record.task]
         self.purged.add(record.task)
 
@@ -167,22 +167,22 @@ class Checker:
             return
         for task_id in set(self.shadow.book.tasks) - set(self.ended) - self.purged:
             other = self.shadow.book.tasks[task_id]
-            _demand(other.options.identity != options.identity, "no request runs twice", other)
+            demand(other.options.identity != options.identity, "no request runs twice", other)
 
     def _on_answer_stored(self, record: AnswerStored) -> None:
         answer = record.answer
-        _demand(self.ended.get(answer.task) is answer.state, "answers tell the end", answer)
+        demand(self.ended.get(answer.task) is answer.state, "answers tell the end", answer)
         if answer.state is State.SUCCEEDED:
-            _demand(size_of(self.results[answer.task]) == answer.size, "whole answers", answer)
+            demand(size_of(self.results[answer.task]) == answer.size, "whole answers", answer)
 
     def _on_answer_used(self, record: AnswerUsed) -> None:
-        _demand(self.ended.get(record.task) is State.SUCCEEDED, "an error is no answer", record)
+        demand(self.ended.get(record.task) is State.SUCCEEDED, "an error is no answer", record)
 
     def _on_joined(self, record: RequestJoined) -> None:
-        _demand(record.task not in self.ended, "only what is under way is joined", record)
+        demand(record.task not in self.ended, "only what is under way is joined", record)
 
     def _end(self, task_id: TaskId, state: State) -> None:
-        _demand(task_id not in self.ended, "the end is final", task_id, state, self.ended)
+        demand(task_id not in self.ended, "the end is final", task_id, state, self.ended)
         self.ended[task_id] = state
         self._ends.add((task_id, state))
 
@@ -196,23 +196,23 @@ class Checker:
                 is_reserved = message.fence <= self.shadow.book.counters.reserved
                 is_durable = message.fence <= self._last_fence or is_reserved
                 self.counts["Volatile"] += is_volatile(message.task)
-                _demand(is_durable, "told only when durable", message)
-                _demand(message.fence > self._told_fence, "fences that are told grow", message)
+                demand(is_durable, "told only when durable", message)
+                demand(message.fence > self._told_fence, "fences that are told grow", message)
                 self._told_fence = message.fence
             if isinstance(message, HelpAsked):
                 self.counts["HelpAsked"] += 1
             if isinstance(message, TaskEnded):
                 is_true = (message.task, message.state) in self._ends
-                _demand(is_true, "an end that is told is durable", message)
+                demand(is_true, "an end that is told is durable", message)
                 if message.state is State.SUCCEEDED:
                     is_true = message.result == self.results[message.task]
-                    _demand(is_true, "an answer is what its run returned", message)
+                    demand(is_true, "an answer is what its run returned", message)
 
     def on_accepted(self, ids: list[TaskId]) -> None:
         """Take ids that a client was told are accepted."""
         for task_id in ids:
             is_kept = task_id in self.shadow.book.tasks or task_id in self.purged
-            _demand(is_kept, "what is accepted is durable", task_id)
+            demand(is_kept, "what is accepted is durable", task_id)
             self.accepted.add(task_id)
 
     # What a node has.
@@ -233,14 +233,14 @@ class Checker:
         counters = (mine.counters, its.counters)
         # No record has the fences of volatile tasks, but they are reserved.
         fences = [max(each.fence, each.reserved) for each in counters]
-        _demand(fences[0] == fences[1], "replay equals memory: the fence", *counters)
+        demand(fences[0] == fences[1], "replay equals memory: the fence", *counters)
         for index in range(2):
             digests = [digest_of(book, index, 2) for book in (self.shadow.book, core.book)]
-            _demand(digests[0] == digests[1], "replay equals memory: the digest", index)
+            demand(digests[0] == digests[1], "replay equals memory: the digest", index)
         horizons = [each.horizon_us for each in counters]
-        _demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
+        demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
         ranks = [each.rank for each in counters]
-        _demand(ranks[0] == ranks[1], "replay equals memory: the last place in line", *counters)
+        demand(ranks[0] == ranks[1], "replay equals memory: the last place in line", *counters)
 
     def unfinished(self) -> list[TaskId]:
         """Return what was accepted, or came of that, and has not come to an end."""
@@ -261,6 +261,6 @@ def _unfinished(snapshot: Changes) -> Changes:
     return snapshot
 
 
-def _demand(condition: object, what: str, *details: object) -> None:
+def demand(condition: object, what: str, *details: object) -> None:
     if not condition:
         raise Violation(f"{what}: {details}")

@@ -12,6 +12,7 @@ from tests.simulation import faults
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.node import Node
+from tests.simulation.schedules import ScheduleChecker, SimPlanner
 from tests.simulation.worker import SimWorker
 from tests.simulation.world import BEGIN_US, World
 
@@ -35,7 +36,11 @@ class Report:
 
 
 def simulate(
-    seed: int, *, trace: bool = False, make_engine: Callable[..., Engine] = Engine
+    seed: int,
+    *,
+    trace: bool = False,
+    make_engine: Callable[..., Engine] = Engine,
+    with_schedules: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -43,7 +48,7 @@ def simulate(
         Violation: something happened that must not happen.
     """
     world = World(seed, trace=trace)
-    checker = Checker()
+    checker = ScheduleChecker() if with_schedules else Checker()
     node = Node(world, checker, make_engine)
     clients = [SimClient(world, node, f"client{n}", world.rng.randrange(20, 60)) for n in range(2)]
     for number in range(world.rng.randrange(2, 5)):
@@ -52,6 +57,7 @@ def simulate(
         slots = world.rng.randrange(1, 5)
         names = _KNOWN[seed // 3**number % 3]
         SimWorker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
+    planner = SimPlanner(world, node, seed) if with_schedules else None
     # One that takes everything, so that everything can end.
     SimWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
     world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
@@ -61,10 +67,13 @@ def simulate(
     world.clock_offset_us = max(world.clock_offset_us, 0)
     for client in clients:
         client.left, client.is_tidying = 0, True
+    if planner is not None:
+        planner.tidy()
 
     def is_over() -> bool:
         is_quiet = not any(client.outbox or client.requests for client in clients)
-        return is_quiet and not checker.unfinished()
+        is_planned = planner is not None and bool(planner.outbox)
+        return is_quiet and not is_planned and not checker.unfinished()
 
     world.run(world.now_us + _PATIENCE_US, stop=is_over)
     if unfinished := checker.unfinished():

@@ -38,6 +38,7 @@ from contextlib import contextmanager
 import msgspec
 import structlog
 
+from jackalope.calendar import CronCalendar
 from jackalope.core import Core
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.commands import AnyCommand, ForgetTasks
@@ -525,6 +526,7 @@ def _is_decodable(record: AnyRecord) -> bool:
 def _load(history: History) -> tuple[Core, int]:
     """Return the core as history has it, and the sequence of its last batch."""
     core = Core()
+    core.calendar = CronCalendar()
     with _collecting_no_garbage():
         snapshot = history.load()
         core.book.restore(snapshot.counters, snapshot.entities, snapshot.tasks, snapshot.answers)

@@ -25,6 +25,7 @@ from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.records import LEVEL, AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.schedule import NO_CALENDAR, Calendar
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.state.book import Book
 from jackalope.core.state.groups import Pools
@@ -187,6 +188,8 @@ class Context:
         # how many queues of all namespaces do. Not durable.
         self.queues_by_use_max = NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX
         self.has_admin = False  # the configuration has a key that can make others. Not durable.
+        # what knows dates, which the core does not. Not durable: the broker sets it.
+        self.calendar: Calendar = NO_CALENDAR
         self._own: dict[type, Any] = {}
 
     def own(self, kind: type[Own]) -> Own:

@@ -16,6 +16,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
+from jackalope.core.shapes.schedule import ScheduleSettings
 from jackalope.core.task import Body, Envelope, Error, Options, Signal
 
 
@@ -68,6 +69,21 @@ class PoolSet(msgspec.Struct, frozen=True):
     """The pool exists, with these settings."""
 
     settings: PoolSettings
+
+
+class ScheduleSet(msgspec.Struct, frozen=True):
+    """The schedule exists, with these settings; `next_us` is its next slot, 0 for none."""
+
+    settings: ScheduleSettings
+    next_us: int
+
+
+class SlotsRun(msgspec.Struct, frozen=True):
+    """The tasks that a schedule submitted because it was asked to."""
+
+    tasks: tuple[TaskId, ...]
+    known: int = 0  # slots that had a task already
+    refused: Refusal | None = None  # why it stopped before the end
 
 
 class StartOrder(msgspec.Struct, frozen=True):
@@ -140,6 +156,8 @@ Answered = (
     | Dropped
     | Published
     | PoolSet
+    | ScheduleSet
+    | SlotsRun
     | Orders
     | NothingToClaim
     | HelpersPromised

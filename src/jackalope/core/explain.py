@@ -18,6 +18,7 @@ from jackalope.core.limits import AHEAD_COUNT_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
+from jackalope.core.shapes.schedule import schedule_of
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Worker
 from jackalope.core.task import Attempt, HistoryEntry, Task, how_made, joined, lease_of
@@ -46,6 +47,7 @@ class Why(StrEnum):
     HELPED = "helped"
     WORKER_AWAITED = "worker_awaited"
     SIGNAL = "signal"
+    SCHEDULE = "schedule"
     ENDED = "ended"
 
 
@@ -74,7 +76,16 @@ def explain(ctx: Context, task: Task) -> Explanation:
         causes = [_why_ended(task)]
     else:
         causes = [_why_resting(task)]
-    return Explanation(task.id, task.state, tuple(causes))
+    return Explanation(task.id, task.state, (*causes, *_why_there(task)))
+
+
+def _why_there(task: Task) -> list[Cause]:
+    """Name the schedule that submitted a task."""
+    fired = schedule_of(task.options)
+    if fired is None:
+        return []
+    text = f"is a run of schedule {fired[0]!r}, for the slot {fired[1]}"
+    return [Cause(Why.SCHEDULE, text, {"schedule": fired[0], "slot_us": fired[1]})]
 
 
 def history(task: Task) -> list[HistoryEntry]:

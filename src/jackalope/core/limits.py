@@ -64,6 +64,17 @@ DEPARTED_WORKERS_MAX = 1_000
 #: Of how many workers a namespace remembers what they have done.
 TALLIES_PER_NAMESPACE_MAX = 10_000
 
+#: Schedules: how many a namespace has, how many moments one lists, how many slots one command makes
+#: up for, how many that passed are counted, and how many of its tasks it remembers.
+SCHEDULES_PER_NAMESPACE_MAX = 100_000
+MOMENTS_PER_SCHEDULE_MAX = 1_000
+SLOTS_PER_BACKFILL_MAX = 1_000
+MISSED_SLOTS_COUNTED_MAX = 100
+RUNS_PER_SCHEDULE_MAX = 10
+
+#: How many slots one tick takes on: each may have to look for the next in a calendar.
+SLOTS_PER_TICK_MAX = 500
+
 #: How far `explain` counts the tasks ahead of one.
 AHEAD_COUNT_MAX = 10_000
 

@@ -16,12 +16,13 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
+from jackalope.core.shapes.schedule import How, Missed, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The newest level of records that this version knows. The first element of a batch is the level at
 #: which it was written. A kind or a field is made only at a level that has it, so that who reads up
 #: to that level can apply every record of the batch.
-LEVEL = 2
+LEVEL = 3
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -317,6 +318,77 @@ class RuleCleared(Record, tag="unrule"):
     by: str = ""
 
 
+class ScheduleDeclared(Record, tag="schedule"):
+    """A schedule exists and has these settings; `next_us` is its next slot, 0 for none."""
+
+    namespace: str
+    name: str
+    settings: ScheduleSettings
+    anchor_us: int
+    next_us: int
+    app: str = ""
+    by: str = ""
+
+
+class ScheduleDeleted(Record, tag="unschedule"):
+    """A schedule was deleted."""
+
+    namespace: str
+    name: str
+    by: str = ""
+
+
+class SchedulePaused(Record, tag="schpause"):
+    """A schedule was paused: it submits nothing."""
+
+    namespace: str
+    name: str
+    by: str
+
+
+class ScheduleResumed(Record, tag="schresume"):
+    """A schedule was resumed, and goes on with this slot."""
+
+    namespace: str
+    name: str
+    next_us: int
+    by: str = ""
+
+
+class ScheduleOrphaned(Record, tag="orphan"):
+    """The application of a schedule does not declare it any more."""
+
+    namespace: str
+    name: str
+
+
+class ScheduleFired(Record, tag="fire"):
+    """A schedule submitted the task of a slot, in the same batch; `next_us` is its next slot.
+
+    For a task that was asked for, `slot_us` is when, and the next slot is what it was.
+    """
+
+    namespace: str
+    name: str
+    slot_us: int
+    next_us: int
+    task: TaskId
+    how: How = How.SLOT
+    by: str = ""
+
+
+class SlotsMissed(Record, tag="miss"):
+    """A schedule passed over slots, of which this was the last, and goes on with `next_us`."""
+
+    namespace: str
+    name: str
+    slot_us: int
+    next_us: int
+    count: int
+    why: Missed
+    detail: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -352,10 +424,27 @@ AnyRecord = (
     | RuleCleared
     | FencesReserved
     | Forgotten
+    | ScheduleDeclared
+    | ScheduleDeleted
+    | SchedulePaused
+    | ScheduleResumed
+    | ScheduleOrphaned
+    | ScheduleFired
+    | SlotsMissed
 )
 
 #: The level that brought a kind, for those that were not there from the beginning.
-SINCE: dict[type, int] = {FencesReserved: 2, Forgotten: 2}
+SINCE: dict[type, int] = {
+    FencesReserved: 2,
+    Forgotten: 2,
+    ScheduleDeclared: 3,
+    ScheduleDeleted: 3,
+    SchedulePaused: 3,
+    ScheduleResumed: 3,
+    ScheduleOrphaned: 3,
+    ScheduleFired: 3,
+    SlotsMissed: 3,
+}
 
 
 def is_lasting(record: AnyRecord) -> bool:

@@ -44,6 +44,7 @@ class Code(StrEnum):
     FORBIDDEN = "forbidden"
     UNKNOWN_POOL = "unknown_pool"
     UNKNOWN_BLOB = "unknown_blob"
+    UNKNOWN_SCHEDULE = "unknown_schedule"
     INTERNAL = "internal"
 
 

@@ -18,7 +18,8 @@ import msgspec
 from jackalope.core.commands import DeclarePool, DeclareQueue
 from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.commands.base import Command
-from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX
+from jackalope.core.commands.schedules import DeclareSchedule, DeclareSchedules
+from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
 
 #: What MessagePack makes of a time: a value like others. The core itself reads no clock.
@@ -93,7 +94,8 @@ def unfit(command: Command) -> Refusal | None:
     if path is None:
         return None
     # Declarations are compared, and stored in history, as JSON.
-    problem = value_problem(attrgetter(path)(command), ARGUMENTS_BYTES_MAX, TEXTS)
+    bytes_max = _BYTES_MAX.get(type(command), ARGUMENTS_BYTES_MAX)
+    problem = value_problem(attrgetter(path)(command), bytes_max, TEXTS)
     return Refusal(Code.INVALID, f"{path.rpartition('.')[2]}: {problem}") if problem else None
 
 
@@ -101,9 +103,17 @@ def unfit(command: Command) -> Refusal | None:
 FREE: dict[type, str] = {
     DeclareQueue: "changes",
     DeclarePool: "changes",
+    DeclareSchedule: "changes",
+    DeclareSchedules: "schedules",
     OpenQueue: "arguments",
     OpenExchange: "exchange.arguments",
     Bind: "binding.arguments",
     Unbind: "binding.arguments",
     SetRule: "rule.definition",
+}
+
+#: Those that have payloads may be larger; each payload is checked by itself.
+_BYTES_MAX: dict[type, int] = {
+    DeclareSchedule: 4 * INLINE_BYTES_MAX,
+    DeclareSchedules: 256 * INLINE_BYTES_MAX,
 }

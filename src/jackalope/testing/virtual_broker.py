@@ -31,6 +31,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
+from jackalope.calendar import CronCalendar
 from jackalope.client.app import Jackalope, taken_over
 from jackalope.client.task import Task
 from jackalope.core import Core
@@ -172,6 +173,7 @@ class VirtualBroker:
 
     def __init__(self, slots: int = 10) -> None:
         self.core = Core()  # the core itself, for whatever this does not show
+        self.core.calendar = CronCalendar()
         self.now_us = time.time_ns() // 1_000  # the virtual time. It begins at the real one.
         self._slots = slots
         self._session = self._last_session = _CLIENT
@@ -293,6 +295,7 @@ class VirtualBroker:
         """Restart the broker: a new core from the records of the old one, and nothing else."""
         with self._lock:
             core = Core()
+            core.calendar = CronCalendar()
             core.apply(*self._records)
             self.core = core
             self._assigned.clear()

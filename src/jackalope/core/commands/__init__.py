@@ -23,6 +23,7 @@ from jackalope.core.commands.base import (
     Scope,
     Signed,
 )
+from jackalope.core.commands.schedules import AnyScheduling
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
@@ -566,5 +567,6 @@ AnyCommand = (
     | ActOnGroup
     | FollowPools
     | ReportLaunches
+    | AnyScheduling
     | AnyMessaging
 )

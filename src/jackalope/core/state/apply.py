@@ -44,8 +44,15 @@ from jackalope.core.records import (
     RequestJoined,
     RuleCleared,
     RuleSet,
+    ScheduleDeclared,
+    ScheduleDeleted,
+    ScheduleFired,
+    ScheduleOrphaned,
+    SchedulePaused,
+    ScheduleResumed,
     SignalAdvanced,
     SignalRequested,
+    SlotsMissed,
     TagLimited,
     TaskMoved,
     TaskPurged,
@@ -55,6 +62,7 @@ from jackalope.core.records import (
     Unbound,
 )
 from jackalope.core.shapes.request import JOINED
+from jackalope.core.state import schedules
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
 from jackalope.core.state.queue import NO_TALLY, Queue
@@ -563,4 +571,11 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     RuleCleared: _each(_rule_cleared),
     FencesReserved: _each(_fences_reserved),
     Forgotten: _each(_forgotten),
+    ScheduleDeclared: _each(schedules.schedule_declared),
+    ScheduleDeleted: _each(schedules.schedule_deleted),
+    SchedulePaused: _each(schedules.schedule_paused),
+    ScheduleResumed: _each(schedules.schedule_resumed),
+    ScheduleOrphaned: _each(schedules.schedule_orphaned),
+    ScheduleFired: _each(schedules.schedule_fired),
+    SlotsMissed: _each(schedules.slots_missed),
 }

@@ -153,6 +153,8 @@ class Book:
             namespace.limits[entity.name] = value
         elif entity.kind == "tally":
             namespace.tallies[entity.name] = value
+        elif entity.kind == "schedule":
+            namespace.schedules[entity.name] = value
         else:
             define(namespace, value)
 
@@ -581,5 +583,7 @@ def entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
             yield "limit", name, tag, limit
         for worker, tally in sorted(namespace.tallies.items()):
             yield "tally", name, worker, tally
+        for schedule in sorted(namespace.schedules):
+            yield "schedule", name, schedule, namespace.schedules[schedule]
     for key_id, key in sorted(book.api_keys.items()):
         yield "api_key", "", key_id, key

@@ -16,6 +16,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
+from jackalope.core.shapes.schedule import Schedule
 from jackalope.core.task import TaskRow
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ KINDS: dict[str, Any] = {
     "rule": Rule,
     "limit": int,
     "tally": Tally,
+    "schedule": Schedule,
     "api_key": ApiKey,
 }
 

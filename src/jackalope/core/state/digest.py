@@ -32,7 +32,8 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 def slices_of(book: Book) -> int:
     """Return into how many slices a book of this size is divided: a power of two."""
-    wanted = max(len(book.tasks), len(book.answers.by_task)) // TASKS_PER_SLICE
+    schedules = sum(len(namespace.schedules) for namespace in book.namespaces.values())
+    wanted = max(len(book.tasks), len(book.answers.by_task), schedules) // TASKS_PER_SLICE
     return min(1 << wanted.bit_length(), SLICES_MAX)
 
 

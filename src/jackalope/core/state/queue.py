@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
     from jackalope.core.shapes.pool import PoolSettings
+    from jackalope.core.shapes.schedule import Schedule
     from jackalope.core.task import Task
 
 _RECENT_ENDS = 128
@@ -138,6 +139,7 @@ class Namespace:
         # the lanes that each limited tag can close
         self.limited_lanes: dict[str, dict[Lane, None]] = {}
         self.tallies: dict[str, Tally] = {}  # what each worker has done
+        self.schedules: dict[str, Schedule] = {}  # what is submitted, and when
         self.topology = Topology()  # exchanges, bindings and rules
 
     def is_full(self, tag: str) -> bool:

@@ -199,7 +199,7 @@ def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int | No
     """
     tasks, queue, index = ctx.book.tasks, specs[begin].queue, begin
     for spec in specs[begin:end] if begin or end is not None else specs:
-        if spec.queue != queue or spec.id in tasks or _problems(spec):
+        if spec.queue != queue or spec.id in tasks or spec_problems(spec):
             return index
         if spec.options is not None:
             if _is_linked(spec.options):
@@ -223,7 +223,7 @@ def _is_linked(options: Options) -> bool:
 
 def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Answer:
     """Check a task by itself, and accept it if nothing is wrong."""
-    problems = _problems(spec)
+    problems = spec_problems(spec)
     if problems:
         is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
         code = Code.TOO_LARGE if is_large else Code.INVALID
@@ -456,7 +456,7 @@ def _is_hidden(task: Task, command: SubmitTasks) -> bool:
     return bool(command.only) and task.queue.name not in command.only
 
 
-def _problems(spec: TaskSpec) -> list[str]:
+def spec_problems(spec: TaskSpec) -> list[str]:
     """List what is invalid in a submitted task by itself. The first line is the hot path."""
     payload = spec.payload
     size = len(payload) if type(payload) is bytes else INLINE_BYTES_MAX + 1
