@@ -20,7 +20,9 @@ from jackalope.core.effects import (
     Published,
     QueueOpened,
     Reply,
+    ScheduleSet,
     SendToSession,
+    SlotsRun,
     TaskEnded,
 )
 from jackalope.core.ids import TaskId
@@ -154,6 +156,8 @@ def answer_of(body: Answered | None) -> Answer:
         case (
             Declared()
             | PoolSet()
+            | ScheduleSet()
+            | SlotsRun()
             | Orders()
             | QueueOpened()
             | Dropped()

@@ -56,6 +56,7 @@ class SimPlanner:
     """A client that has schedules."""
 
     def __init__(self, world: World, node: Node, seed: int) -> None:
+        self.name = "planner"
         self.world = world
         self.node = node
         self.link: Link | None = None
@@ -78,7 +79,7 @@ class SimPlanner:
             return
         name, now_us = rng.choice(NAMES), self.node.clock_us()
         since_us = now_us - rng.randrange(30 * SECOND)
-        changes = {"every_us": rng.randrange(1, 9) * SECOND, "jitter_us": 0}
+        changes: dict[str, object] = {"every_us": rng.randrange(1, 9) * SECOND, "jitter_us": 0}
         self._ask(
             rng.choice(
                 [

@@ -80,12 +80,7 @@ def test_a_slot_is_lost_with_a_restart(monkeypatch: Patch) -> None:
 
 def test_a_task_of_chance(monkeypatch: Patch) -> None:
     """The id of a task follows from when it was submitted."""
-    original = firing.run_id
-    monkeypatch.setattr(
-        firing,
-        "run_id",
-        lambda namespace, name, slot_us, *how: original(namespace, name, slot_us + 1),
-    )
+    monkeypatch.setattr(firing, "run_id", lambda namespace, name, *_: run_id(namespace, name, 1))
     assert "a slot has the task that is its own" in _caught()
 
 

@@ -24,7 +24,7 @@ from jackalope.storage import StorageFault
 from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind, decode
 from jackalope.storage.shared.chunks import Joiner
 from jackalope.storage.shared.journal import Claim
-from tests.simulation.checker import Checker, Violation, _demand, _encode, _unfinished
+from tests.simulation.checker import Checker, Violation, _encode, _unfinished, demand
 from tests.simulation.cluster.process import ClusterWorld
 
 if TYPE_CHECKING:
@@ -86,19 +86,19 @@ class ClusterChecker(Checker):
         entry = decode(raw)
         if entry is None:
             raise Violation(f"message {position} is no entry")
-        _demand(entry.before == self._digest, "the chain is unbroken", position, entry)
+        demand(entry.before == self._digest, "the chain is unbroken", position, entry)
         if entry.kind in CHAINED:
             self._digest = entry.digest
         if entry.kind == Kind.CLAIM:
             self._on_claim(entry)
             return
-        _demand(entry.epoch == self.epoch, "only the writer of an epoch writes", entry, self.epoch)
+        demand(entry.epoch == self.epoch, "only the writer of an epoch writes", entry, self.epoch)
         if entry.kind == Kind.BATCH:
             self._on_batch(entry)
 
     def _on_claim(self, entry: Entry) -> None:
-        _demand(entry.epoch > self.epoch, "epochs grow, each with one writer", entry, self.epoch)
-        _demand(entry.sequence == self.sequence, "a claim counts all batches", entry)
+        demand(entry.epoch > self.epoch, "epochs grow, each with one writer", entry, self.epoch)
+        demand(entry.sequence == self.sequence, "a claim counts all batches", entry)
         self.epoch = entry.epoch
         self.writers[entry.epoch] = msgspec.msgpack.decode(entry.body, type=Claim).writer
         self.claimed_us[entry.epoch] = self.world.now_us
@@ -106,10 +106,10 @@ class ClusterChecker(Checker):
         self.counts["Claims"] += 1
 
     def _on_batch(self, entry: Entry) -> None:
-        _demand(entry.sequence == self.sequence + 1, "batches are counted", entry, self.sequence)
+        demand(entry.sequence == self.sequence + 1, "batches are counted", entry, self.sequence)
         self.sequence = entry.sequence
         batch = self.batches[entry.sequence] = Batch(entry.epoch, entry.body)
-        _demand((entry.sequence, batch) not in self._refused, "what is refused is not kept", entry)
+        demand((entry.sequence, batch) not in self._refused, "what is refused is not kept", entry)
         self.on_durable(decode_batch(entry.body))
         if entry.sequence % _SAMPLE == 0:
             self._samples[entry.sequence] = _print_of(self.shadow.book.snapshot())
@@ -120,7 +120,7 @@ class ClusterChecker(Checker):
     def on_applied(self, life: Life) -> None:
         """Take a node that has applied a batch, or stored one: it must be where the shadow was."""
         engine = life.broker.engine
-        _demand(engine.sequence <= self.sequence, "only what stands in the log is applied")
+        demand(engine.sequence <= self.sequence, "only what stands in the log is applied")
         if engine.sequence not in self._samples:
             return
         self.counts["Compared"] += 1
@@ -134,7 +134,7 @@ class ClusterChecker(Checker):
             pairs = zip(getattr(expected, kind), getattr(found, kind), strict=False)
             different = [pair for pair in pairs if pair[0] != pair[1]][:1]
             counts = len(getattr(expected, kind)), len(getattr(found, kind))
-            _demand(
+            demand(
                 not different and counts[0] == counts[1],
                 f"nodes are equal: {name} at {sequence}: {kind}",
                 counts,
@@ -148,7 +148,7 @@ class ClusterChecker(Checker):
         """Take a batch of which a journal says that nothing of it was or will be kept."""
         if not decode_batch(batch.body):
             return  # It only tries whether there is room.
-        _demand(self.batches.get(sequence) != batch, "what is refused is not kept", batch)
+        demand(self.batches.get(sequence) != batch, "what is refused is not kept", batch)
         self._refused.add((sequence, batch))
 
     @_noticed
@@ -159,13 +159,13 @@ class ClusterChecker(Checker):
         if not turn.body:
             is_led = self.writers.get(self.epoch) == name
             decided = [each for each in effects if not _is_storage_refusal(each)]
-            _demand(not decided or is_led, "who is deposed decides nothing", name, decided)
+            demand(not decided or is_led, "who is deposed decides nothing", name, decided)
             return
         batch = self.batches.get(engine.sequence)
-        _demand(batch is not None and batch.body == turn.body, "told only when stored", name)
+        demand(batch is not None and batch.body == turn.body, "told only when stored", name)
         if batch is not None:
             is_led = self.writers[batch.epoch] == name
-            _demand(is_led, "effects are of an epoch in which the node led", name, batch.epoch)
+            demand(is_led, "effects are of an epoch in which the node led", name, batch.epoch)
             self._check_late(life, batch.epoch)
         if effects:
             self.told = max(self.told, engine.sequence)
@@ -176,13 +176,13 @@ class ClusterChecker(Checker):
         if since_us is None or life.process.thaws_us > since_us:
             return
         is_late = self.world.now_us - since_us > SECOND
-        _demand(not is_late, "what is known late is left to who leads", life.machine.name, epoch)
+        demand(not is_late, "what is known late is left to who leads", life.machine.name, epoch)
 
     @_noticed
     def on_told(self, life: Life, effect: Effect) -> None:
         """Take an effect that leaves a node."""
         writer = self.writers.get(life.node.view.epoch)
-        _demand(writer == life.machine.name, "who leads tells", effect)
+        demand(writer == life.machine.name, "who leads tells", effect)
         self._told_fence = 0  # Sessions are told in any order; `_check_fences` knows the turns.
         self.on_effect(effect)
 
@@ -193,23 +193,23 @@ class ClusterChecker(Checker):
         if not fences:
             return
         first, last = self._told_fences.get(epoch, (min(fences), 0))
-        _demand(min(fences) > last, "fences that are told grow", fences, last)
+        demand(min(fences) > last, "fences that are told grow", fences, last)
         self._told_fences[epoch] = (first, max(fences))
         for other, (low, high) in self._told_fences.items():
             is_right = min(fences) > high if other < epoch else max(fences) < low
-            _demand(other == epoch or is_right, "fences grow over epochs", fences, other, epoch)
+            demand(other == epoch or is_right, "fences grow over epochs", fences, other, epoch)
 
     @_noticed
     def on_blob_deleted(self, life: Life, name: str) -> None:
         """Take a blob that a node deletes."""
         self.counts["BlobsDeleted"] += 1
         led = [epoch for epoch, writer in self.writers.items() if writer == life.machine.name]
-        _demand(led and life.leads, "only who leads deletes blobs", life.machine.name, name)
+        demand(led and life.leads, "only who leads deletes blobs", life.machine.name, name)
         if led:
             self._check_late(life, max(led))
         for task in self.shadow.book.tasks.values():
             is_named = isinstance(task.payload, BlobRef) and task.payload.blob == name
-            _demand(not is_named or self._is_forgotten(task), "what is named stays", task)
+            demand(not is_named or self._is_forgotten(task), "what is named stays", task)
 
     @_noticed
     def on_fault(self, life: Life, fault: StorageFault) -> None:
@@ -220,7 +220,7 @@ class ClusterChecker(Checker):
     def on_read(self, life: Life, asked: int, sequence: int) -> None:
         """Take the answer to a read at a node that led when it was asked."""
         self.counts["Reads"] += 1
-        _demand(sequence >= asked, "reads are linearizable", life.machine.name, asked, sequence)
+        demand(sequence >= asked, "reads are linearizable", life.machine.name, asked, sequence)
 
 
 def _is_storage_refusal(effect: Effect) -> bool:
