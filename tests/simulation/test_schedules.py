@@ -10,7 +10,7 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.context import Context
 from jackalope.core.records import ScheduleFired
 from jackalope.core.schedules import firing, slots
-from jackalope.core.shapes.schedule import Schedule
+from jackalope.core.shapes.schedule import Schedule, run_id
 from jackalope.core.state import apply
 from jackalope.core.state.book import Book
 from jackalope.storage.faults import Corrupt
