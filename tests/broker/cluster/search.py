@@ -19,7 +19,9 @@ from jackalope.broker.cluster.leadership import (
     HandedOver,
     HeardClaim,
     HeardEntry,
+    HeardFence,
     HeardHandOver,
+    Replace,
     Role,
     StepDown,
     Tick,
@@ -35,7 +37,7 @@ AT_ONCE = Timing(beat_us=0, read_lease_us=0, takeover_us=0, place_us=0, courtesy
 class Entry(NamedTuple):
     """An entry of the log, or on its way there."""
 
-    kind: str  # claim, batch, beat, hand-over
+    kind: str  # claim, batch, beat, hand-over, fence
     epoch: int
     writer: str
     life: int  # of its writer: each crash begins another
@@ -81,11 +83,13 @@ class Search:
         judged: Judge = judge,
         *,
         judges: bool = False,
+        replaces: bool = False,
     ) -> None:
         self.log_max = log_max
         self.crashes_max = crashes_max
         self.judged = judged
         self.judges = judges  # nodes become eligible and ineligible
+        self.replaces = replaces  # a standby takes the place of all of them
         first = tuple(Node(View(name=chr(ord("a") + n), place=n)) for n in range(nodes))
         self.first = World((), first)
         self.roles: set[Role] = set()
@@ -128,6 +132,8 @@ class Search:
                 event = ClaimTaken()
             case "hand-over", True:
                 event = HandedOver()
+            case "fence", True:
+                event = HeardFence("s")
             case _, True:
                 event = EntryStored(0)
             case _:
@@ -144,6 +150,8 @@ class Search:
                 heard = HeardClaim(entry.epoch, entry.writer)
             elif entry.kind == "hand-over":
                 heard = HeardHandOver(entry.epoch, "")
+            elif entry.kind == "fence":
+                heard = HeardFence("s")
             yield self._then(world, index, node._replace(read=node.read + 1), heard)
         elif role is Role.CATCHING_UP:
             yield self._then(world, index, node, CaughtUp())
@@ -155,11 +163,18 @@ class Search:
         if role is Role.LEADING:
             yield self._then(world, index, node, StepDown())
             yield self._put(world, index, node, "batch")
+            if self.replaces:
+                yield self._then(world, index, node, Replace())
 
     def _then(self, world: World, index: int, node: Node, event: Event) -> World:
         move = step(node.view, event, 0, AT_ONCE)
         node = node._replace(view=move.view)
-        kinds = {Action.CLAIM: "claim", Action.BEAT: "beat", Action.HAND_OVER: "hand-over"}
+        kinds = {
+            Action.CLAIM: "claim",
+            Action.BEAT: "beat",
+            Action.HAND_OVER: "hand-over",
+            Action.FENCE: "fence",
+        }
         if move.action in kinds:
             return self._put(world, index, node, kinds[move.action])
         return _with_node(world, index, node)
@@ -197,6 +212,8 @@ def check(world: World) -> None:
             epoch, writer = entry.epoch, entry.writer
         elif (entry.epoch, entry.writer) != (epoch, writer):
             raise Broken(f"{entry} stands in epoch {epoch} of {writer}: {world.log}")
+    if any(entry.kind == "fence" for entry in world.log[:-1]):
+        raise Broken(f"something follows a fence: {world.log}")
     claims = {entry.epoch: entry.writer for entry in world.log if entry.kind == "claim"}
     for node in world.nodes:
         if node.view.role is Role.LEADING and claims.get(node.view.epoch) != node.view.name:

@@ -14,8 +14,10 @@ from jackalope.broker.cluster.leadership import (
     HandedOver,
     HeardClaim,
     HeardEntry,
+    HeardFence,
     HeardHandOver,
     MetNewer,
+    Replace,
     Restored,
     Role,
     StepDown,
@@ -186,6 +188,32 @@ def test_nor_does_it_where_nodes_may_lead_and_may_not(nodes: int, log_max: int) 
     search = Search(nodes, log_max, 0, judges=True)
     assert search.run() > 4_000
     assert {Role.CLAIMING, Role.LEADING, Role.HANDING_OVER} <= search.roles
+
+
+@pytest.mark.parametrize(("nodes", "log_max", "crashes"), [(2, 4, 0), (2, 3, 1), (3, 3, 0)])
+def test_nothing_follows_a_fence(nodes: int, log_max: int, crashes: int) -> None:
+    """Whichever node has not heard of it, or is started again: see `search.check`."""
+    search = Search(nodes, log_max, crashes, replaces=True)
+    assert search.run() > 4_000
+    assert {Role.LEADING, Role.FENCED} <= search.roles
+
+
+def test_a_leader_is_replaced_and_never_claims_again() -> None:
+    move = step(leading(), Replace(), 3 * SECOND, TIMING)
+    assert (move.action, move.view.role) == (Action.FENCE, Role.HANDING_OVER)
+    fenced = step(move.view, HeardFence("s:7420"), 3 * SECOND, TIMING).view
+    assert (fenced.role, fenced.leader) == (Role.FENCED, "")
+    assert "s:7420 was promoted" in fenced.why
+    assert next_us(fenced, TIMING) is None
+    for event in (Tick(), CaughtUp(), HeardEntry(9), Eligibility(is_eligible=True)):
+        assert step(fenced, event, 99 * SECOND, TIMING).view.role is Role.FENCED
+    assert step(fenced, Stop(), 99 * SECOND, TIMING).action is Action.EXIT
+
+
+@pytest.mark.parametrize("view", [following(), View(name="b")])
+def test_a_follower_that_reads_a_fence_never_claims(view: View) -> None:
+    fenced = step(view, HeardFence("s"), 3 * SECOND, TIMING).view
+    assert step(fenced, Tick(), 99 * SECOND, TIMING).action is Action.NOTHING
 
 
 def test_a_claim_of_a_node_that_may_not_lead_is_handed_on() -> None:

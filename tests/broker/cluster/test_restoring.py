@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from jackalope.broker.cluster import peer_host, peers, restoring
 from jackalope.broker.cluster.leadership import Role
+from jackalope.core import Core
 from jackalope.storage import DiskFull
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from jackalope.storage.snapshots import Incoming
@@ -180,3 +182,28 @@ async def test_a_node_that_restores_can_be_stopped(tmp_path: Path) -> None:
             await each.start()
         await leader.start()
         await check_equal(cluster)
+
+
+@in_loop
+async def test_doors_are_answered_while_a_state_is_rebuilt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state of many tasks takes seconds: the loop goes on meanwhile."""
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await cluster.submit(tasks(1, 1)[0])
+        leader = await cluster.led()
+        engine, has_ticked, went_on = leader.broker.engine, threading.Event(), []
+        stored = engine.stored
+
+        def build() -> tuple[Core, int]:
+            went_on.append(has_ticked.wait(30))
+            return stored()
+
+        monkeypatch.setattr(engine, "stored", build)
+        asyncio.get_running_loop().call_later(0.1, has_ticked.set)
+        leader.node.step_down()
+        await until(lambda: bool(went_on))
+        assert went_on[0], "the loop stood still"
+        await cluster.settled()
+        assert leader.submitted() == cluster.acknowledged

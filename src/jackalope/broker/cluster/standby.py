@@ -108,6 +108,7 @@ class Standby:
         self._noted_ns = 0
         self._is_stopping = False
         self._changed: Changed | None = None
+        self._is_cluster = False  # what is followed: another node of it may lead soon
         self._was_refused = False  # a place answered in this round
         self.changed: list[Callable[[], None]] = []  # called when it leads, and no longer
         self._wanted: asyncio.Future[Promoted] | None = None
@@ -162,7 +163,8 @@ class Standby:
     def _is_given_up(self) -> bool:
         """Return whether to lead without the other: nothing of it answers, or none of it leads."""
         is_late = monotonic_ns() - self._wanted_ns > _LEADERLESS_NS
-        return not self._was_refused or self._changed is not None or is_late
+        is_answered = self._is_cluster and self._was_refused and self._changed is None
+        return is_late or not is_answered
 
     async def _pause(self, seconds: float) -> None:
         self._broker.follow_behind()
@@ -189,9 +191,11 @@ class Standby:
                 return
             await self._meet(link, host, port)
             await self._follow(link)
-        except (PeerGone, DiskFull, OutOfReach) as gone:
+        except PeerGone as gone:
             self._was_refused = self._was_refused or isinstance(gone, PeerRefused)
             self._complain(f"{host}:{port}: {gone}")
+        except (DiskFull, OutOfReach) as fault:
+            self._complain(str(fault))
         except Changed as fault:
             self._changed = fault
             self._complain(str(fault), is_final=True)
@@ -215,7 +219,7 @@ class Standby:
         await self._blobs.meet(status.cluster)
         ports = {"native": status.native, "http": status.http}
         self._doors = {door: f"{host}:{number}" for door, number in ports.items() if number}
-        self._at = f"{host}:{port}"
+        self._at, self._is_cluster = f"{host}:{port}", bool(status.log_end)
         self.mark = replace(self.mark, primary=status.cluster)
         self._hear(status.applied)
 
@@ -248,7 +252,7 @@ class Standby:
     async def _find_place(self, link: PeerLink) -> None:
         """Find out why the other does not know the place; copy its state if it is only older."""
         status = await link.ask(AskStatus(), NodeStatus)
-        if status.log_end:
+        if self._is_cluster:
             self._refuse_lagging(status)
         if status.applied < self.mark.sequence:
             raise Changed(
