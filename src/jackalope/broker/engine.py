@@ -276,6 +276,7 @@ class Engine:
         self.core, self.sequence = stored
         if self.is_shared:
             self.use_level(self.core.book.counters.level)
+            self.core.book.slice_up()
 
     # The level of the records in a shared journal.
 
@@ -349,7 +350,7 @@ class Engine:
         must(flush is self._flush or self._flush is None, "one flush at a time")
         self.fault = fault
         self._flush = None
-        self.core, self.sequence = recover(self._journal, self.history)
+        self._recover()
 
     def _delete_unnamed(self, blobs: list[str]) -> None:
         """Delete blobs that no row names, except those that a task in memory does."""

@@ -2,8 +2,9 @@
 
 import pytest
 
-from jackalope.core.commands import LimitTag, SubmitTasks
+from jackalope.core.commands import Action, ActOnTasks, LimitTag, SubmitTasks
 from jackalope.core.state.digest import SLICES_MAX, TASKS_PER_SLICE, digest_of, slices_of
+from jackalope.core.state.slices import in_slice
 from jackalope.core.task import TaskSpec
 from tests.core.driving import Driver, spec, task_id
 
@@ -63,3 +64,23 @@ def test_slices_are_as_many_as_the_tasks_need(driver: Driver) -> None:
     book.tasks |= {task_id(number): task for number in range(5 * TASKS_PER_SLICE)}
     assert slices_of(book) == 8
     assert SLICES_MAX == 1 << 16
+
+
+def test_an_index_of_slices_finds_the_same(driver: Driver) -> None:
+    """Tasks come, end and leave while the index is kept; slices are fewer or more than buckets."""
+    book = driver.core.book
+    book.slice_up()
+    for number in range(40, 80):
+        driver.send(SubmitTasks(1, [mixed(number)], namespace="default"))
+    leaving = [mixed(number).id for number in (3, 40, 41)]
+    driver.send(ActOnTasks(ref=0, action=Action.KILL, tasks=tuple(leaving)))
+    changes = book.take_changes()
+    book.stored(changes)
+    assert not set(leaving) & set(book.tasks)
+    for count in (1, 4, 256, 1024):
+        for index in range(min(count, 300)):
+            assert book.slices is not None
+            assert set(book.slices.ids(index, count)) == set(in_slice(book.tasks, index, count))
+    indexed = digests(driver)
+    book.slices = book.answers.slices = None
+    assert digests(driver) == indexed

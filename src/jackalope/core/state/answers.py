@@ -26,6 +26,7 @@ from jackalope.core.durations import NEVER
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.request import StoredAnswer
+from jackalope.core.state.slices import Slices
 from jackalope.core.state.timers import Timers
 
 
@@ -83,6 +84,7 @@ class Answers:
 
     def __init__(self) -> None:
         self.by_task: dict[TaskId, StoredAnswer] = {}  # each by the task whose result it is
+        self.slices: Slices | None = None  # of those tasks, if states are compared
         self.expiry: Timers[bytes] = Timers()  # when they have grown too old, by the task as well
         # tasks whose answers storage lacks as they are, or has and must not have
         self.dirty: dict[TaskId, None] = {}
@@ -91,11 +93,15 @@ class Answers:
         """Index an answer as the most recently used one of its queue."""
         cache.add(answer)
         self.by_task[answer.task] = answer
+        if self.slices is not None:
+            self.slices.add(answer.task)
         self.set_expiry(answer)
 
     def leave(self, cache: Cache, answer: StoredAnswer) -> None:
         cache.remove(answer)
         del self.by_task[answer.task]
+        if self.slices is not None:
+            self.slices.discard(answer.task)
         self.expiry.cancel(answer.task)
         self.dirty[answer.task] = None
 

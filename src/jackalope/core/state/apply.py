@@ -95,6 +95,7 @@ def apply(book: Book, records: Sequence[AnyRecord]) -> None:
 def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
     while True:
         begun = _begun(book, records)
+        book.admit(begun)
         for queue, state, run in places(begun):
             book.enter_state(queue, state, run)
         book.mark(begun)

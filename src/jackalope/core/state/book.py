@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice
-from typing import Any
+from operator import itemgetter
+from typing import Any, TypeVar
 
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
@@ -34,6 +35,7 @@ from jackalope.core.state.changes import (
     to_entity,
 )
 from jackalope.core.state.queue import Namespace, Queue, make_room
+from jackalope.core.state.slices import Slices
 from jackalope.core.state.timers import Timers
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -52,6 +54,8 @@ from jackalope.core.task import (
     to_row,
 )
 
+T = TypeVar("T")
+
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
 _NAMES_SHARED_MAX = 10_000
 _ROWS_AT_A_TIME = 1_000
@@ -64,6 +68,7 @@ class Book:
         self.namespaces: dict[str, Namespace] = {}
         # every task in memory: all that have not ended, and ended ones that storage lacks
         self.tasks: dict[TaskId, Task] = {}
+        self.slices: Slices | None = None  # of those that are indexed, if states are compared
         # the unfinished tasks that each task is the guardian of
         self.children: dict[TaskId, dict[TaskId, None]] = {}
         self.dependents: dict[TaskId, dict[TaskId, None]] = {}  # the tasks that wait for each task
@@ -120,6 +125,11 @@ class Book:
 
     def snapshot(self) -> Changes:
         return snapshot_of(self)
+
+    def slice_up(self) -> None:
+        """Index the slices of tasks and answers from now on, for digests (see `digest`)."""
+        self.slices = Slices(self.tasks)
+        self.answers.slices = Slices(self.answers.by_task)
 
     # Writing behind.
 
@@ -260,6 +270,8 @@ class Book:
             if task is None or task.state not in ENDED or task_id in self.dirty:
                 continue
             del self.tasks[task_id]
+            if self.slices is not None:
+                self.slices.discard(task_id)
             if task.options.alias:
                 aliases = task.queue.namespace.aliases
                 if aliases.get(task.options.alias) == task_id:
@@ -292,6 +304,8 @@ class Book:
         if task.expires_us:
             self.expiry.cancel(task.id)
         del self.tasks[task.id]
+        if self.slices is not None:
+            self.slices.discard(task.id)
         self.dirty.pop(task.id, None)
         self.blobs_gone += blobs_of(task)
         if not is_volatile(task.id):
@@ -358,7 +372,14 @@ class Book:
         """Put tasks into memory, and index them."""
         for task in tasks:
             self.tasks[task.id] = task
+        self.admit(tasks)
         self.index(tasks)
+
+    def admit(self, tasks: Iterable[Task]) -> None:
+        """Index the slices of tasks that are in memory, and were not before."""
+        if self.slices is not None:
+            for task in tasks:
+                self.slices.add(task.id)
 
     def index(self, tasks: Sequence[Task]) -> None:
         """Index tasks that are in memory, and were not before."""
@@ -571,19 +592,26 @@ def snapshot_of(book: Book) -> Changes:
     )
 
 
-def entities_of(book: Book) -> Iterator[tuple[str, str, str, object]]:
+def entities_of(
+    book: Book, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[tuple[str, str, str, object]]:
     """Yield kind, namespace, name and value of everything durable except tasks and answers."""
+
+    def wanted(named: dict[str, T]) -> list[tuple[str, T]]:
+        return sorted((each for each in named.items() if is_wanted(each[0])), key=itemgetter(0))
+
     for name, namespace in sorted(book.namespaces.items()):
-        for queue in (queue for _, queue in sorted(namespace.queues.items())):
+        for _, queue in wanted(namespace.queues):
             if not queue.is_volatile():
                 yield *queue.entity, queue.to_row()
         for kind, defined, value in definitions_of(namespace):
-            yield kind, name, defined, value
-        for tag, limit in sorted(namespace.limits.items()):
+            if is_wanted(defined):
+                yield kind, name, defined, value
+        for tag, limit in wanted(namespace.limits):
             yield "limit", name, tag, limit
-        for worker, tally in sorted(namespace.tallies.items()):
+        for worker, tally in wanted(namespace.tallies):
             yield "tally", name, worker, tally
-        for schedule in sorted(namespace.schedules):
-            yield "schedule", name, schedule, namespace.schedules[schedule]
-    for key_id, key in sorted(book.api_keys.items()):
+        for schedule, planned in wanted(namespace.schedules):
+            yield "schedule", name, schedule, planned
+    for key_id, key in wanted(book.api_keys):
         yield "api_key", "", key_id, key

@@ -4,21 +4,23 @@ Owns what of a book must be equal after equal records, and its digest. Ranks are
 nodes that ran earlier versions may have other ones, in the same order; so are ended tasks, which
 leave memory at their own pace.
 
-A digest is of one slice of the state, so that it takes no longer with more tasks, but for finding
-those of the slice. One slice after the other, all of the state is compared.
+A digest is of one slice of the state, so that it takes no longer with more tasks. One slice after
+the other, all of the state is compared. A book that is compared has an index of its slices
+(`Book.slice_up`); in one that has none, every id is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from hashlib import blake2b
 
 import msgspec
 
-from jackalope.core.ids import ID_BYTES, TaskId, is_volatile
+from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.state.book import Book, entities_of
 from jackalope.core.state.changes import to_entity
+from jackalope.core.state.slices import in_slice
 from jackalope.core.task import to_row
 
 #: About how many tasks a slice has, and how many slices there are at most.
@@ -40,38 +42,29 @@ def slices_of(book: Book) -> int:
 def digest_of(book: Book, index: int, count: int) -> bytes:
     """Return the digest of one slice of so many, which is a power of two."""
     total = 0
-    for row in _rows(book, index, count - 1):
+    for row in _rows(book, index, count):
         digest = blake2b(_encode(row), digest_size=_DIGEST_BYTES).digest()
         # A sum, because tables are in another order on another node.
         total = (total + int.from_bytes(digest, "big")) % _MODULUS
     return total.to_bytes(_DIGEST_BYTES, "big")
 
 
-def _rows(book: Book, index: int, mask: int) -> Iterator[object]:
-    counters = book.counters
+def _rows(book: Book, index: int, count: int) -> Iterator[object]:
+    counters, tasks, answers = book.counters, book.tasks, book.answers
     # No record has the fences of volatile tasks, but they are reserved.
     yield max(counters.fence, counters.reserved), counters.horizon_us
-    for task_id in _ids_in(book.tasks, index, mask):
-        task = book.tasks[task_id]
+    for task_id in (
+        in_slice(tasks, index, count) if book.slices is None else book.slices.ids(index, count)
+    ):
+        task = tasks[task_id]
         if task.state not in ENDED and not is_volatile(task.id):
             row = to_row(task)
             row.rank = 0
             yield row
-    for kind, namespace, name, value in entities_of(book):
-        if sum(name.encode()) & mask == index:
-            yield to_entity(kind, namespace, name, value)
-    for task_id in _ids_in(book.answers.by_task, index, mask):
-        yield book.answers.by_task[task_id]
-
-
-def _ids_in(ids: Iterable[TaskId], index: int, mask: int) -> Iterator[TaskId]:
-    """Yield the ids of a slice: of those, most of a table, nothing is looked at one by one."""
-    listed = list(ids)
-    is_in = bytes(byte & mask == index & 0xFF for byte in range(256))
-    hits = b"".join(listed)[ID_BYTES - 1 :: ID_BYTES].translate(is_in)
-    at = hits.find(1)
-    while at >= 0:
-        task_id = listed[at]
-        if (task_id[-1] | task_id[-2] << 8) & mask == index:
-            yield task_id
-        at = hits.find(1, at + 1)
+    for each in entities_of(book, lambda name: sum(name.encode()) & (count - 1) == index):
+        yield to_entity(*each)
+    kept = answers.by_task
+    for task_id in (
+        in_slice(kept, index, count) if answers.slices is None else answers.slices.ids(index, count)
+    ):
+        yield kept[task_id]
