@@ -16,7 +16,7 @@ from urllib.error import HTTPError, URLError
 
 import yaml
 
-from jackalope.broker.cluster.peer_link import Credentials, connect
+from jackalope.broker.cluster.peer_link import Credentials, PeerGone, connect
 from jackalope.wire.peer import AskStatus, NodeStatus
 from tests.ports import free_port
 
@@ -81,6 +81,13 @@ class Process:
             return await link.ask(AskStatus(), NodeStatus)
         finally:
             await link.leave()
+
+    def role(self) -> str:
+        """Return what the node is; nothing while it does not answer."""
+        try:
+            return self.status().role
+        except PeerGone:
+            return ""
 
     @property
     def peer_port(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ from jackalope.storage.sqlite.schema import WHOLE, from_columns
 from jackalope.storage.sqlite.wal_check import check_wal
 from jackalope.storage.witness import read_witness
 
+#: How much later than a broker that is killed its writer process may be gone.
+_MOMENT_S = 1.0
+
 
 class Finding(msgspec.Struct, frozen=True):
     """What was checked, how much there is of it, and what is wrong with it."""
@@ -41,7 +45,7 @@ def inspect_folder(folder: Path) -> list[Finding]:
     place = JournalPlace(folder)
     if not (folder / LOCK).exists() and place.kind is None:
         raise StorageFault(f"{folder}: not a data folder")
-    with _kept_out(folder):
+    with kept_out(folder):
         journal, last, trimmed = _inspect_journal(place)
         history, applied = _inspect_history(folder / HISTORY)
         findings = [
@@ -57,7 +61,7 @@ def inspect_folder(folder: Path) -> list[Finding]:
 
 
 @contextmanager
-def _kept_out(folder: Path) -> Iterator[None]:
+def kept_out(folder: Path) -> Iterator[None]:
     """Hold the lock of the folder, if it has one, so that no broker starts meanwhile."""
     path = folder / LOCK
     if not path.exists():
@@ -65,14 +69,25 @@ def _kept_out(folder: Path) -> Iterator[None]:
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _lock(descriptor):
+            raise FolderBusy(f"{folder}: the data folder is in use by a broker; stop it first")
         yield
-    except BlockingIOError:
-        raise FolderBusy(
-            f"{folder}: the data folder is in use by a broker; stop it first"
-        ) from None
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Take a lock; the writer process of a broker that was killed has it for a moment longer."""
+    end = time.monotonic() + _MOMENT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(_MOMENT_S / 50)
+        else:
+            return True
 
 
 def _of_database(path: Path, *, is_wal_checked: bool) -> Finding:

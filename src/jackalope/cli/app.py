@@ -172,10 +172,11 @@ def _config() -> typer.Typer:
 
 
 def _cluster() -> typer.Typer:
-    from jackalope.cli.commands import backup, cluster
+    from jackalope.cli.commands import backup, cluster, repair
 
     commands = (cluster.init, cluster.status, cluster.step_down, cluster.join, cluster.upgrade)
-    return _group(*commands, backup.backup, backup.restore, make=local)
+    copies = (backup.backup, backup.restore, repair.verify, repair.rebuild_log)
+    return _group(*commands, *copies, make=local)
 
 
 def _journal() -> typer.Typer:

@@ -98,6 +98,7 @@ class ClusterPlace:
         for problem in storage.problems:
             log.error("mended", problem=problem)
         self._journal = cast("SharedJournal", storage.journal)
+        self._journal.may_begin = cluster.founder in ("", cluster.node)
         try:
             self._found(folder, engine, storage)
         except BaseException:
@@ -153,7 +154,6 @@ class ClusterPlace:
         if self._launchers:
             self.pools = self._keep_pools(broker, node)
         node.find = self._find
-        node.may_found = cluster.founder in ("", cluster.node)
         node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
         after_us = cluster.upgrade_after_us if cluster.upgrade is Upgrade.AUTO else 0
         node.levels = Levels(lambda: broker.peers, after_us)

@@ -11,7 +11,7 @@ import msgspec
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.members import Member, members_of
 from jackalope.broker.cluster.overview import ClusterView, Seen, overview, standby_overview
-from jackalope.broker.cluster.peer_link import Credentials, PeerGone, connect
+from jackalope.broker.cluster.peer_link import Credentials, PeerGone, PeerLink, connect
 from jackalope.broker.config.schema import Config
 from jackalope.cli.base import Failure
 from jackalope.cli.peering import credentials_of
@@ -28,12 +28,15 @@ class Members:
     """The members of a cluster, as a person asks them."""
 
     def __init__(self, config: Config) -> None:
+        self.config = config
         self.cluster = config.cluster.id
         self.all: dict[str, Member] = members_of(config)
         # The name of a node is left out: this is none.
         self._who: Credentials = credentials_of(config)._replace(node="")
 
-    async def ask(self, name: str, request: Message, shape: type[M]) -> M:
+    async def ask(
+        self, name: str, request: Message, shape: type[M], timeout_s: float = ANSWER_S
+    ) -> M:
         """Ask a member.
 
         Raises:
@@ -41,14 +44,24 @@ class Members:
         """
         member = self.all[name]
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with asyncio.timeout(timeout_s):
                 link = await connect(member.host, member.peer, self._who)
                 try:
-                    return await link.ask(request, shape)
+                    await link.send(request)
+                    return await link.expect(shape, timeout_s)
                 finally:
                     link.abort()
         except TimeoutError:
-            raise PeerGone(f"no answer for {ANSWER_S:g} s") from None
+            raise PeerGone(f"no answer for {timeout_s:g} s") from None
+
+    async def connect(self, name: str) -> PeerLink:
+        """Open a connection to a member.
+
+        Raises:
+            PeerGone: it cannot be reached, or refuses.
+        """
+        member = self.all[name]
+        return await connect(member.host, member.peer, self._who)
 
     async def look(self, name: str) -> Seen:
         """Return what a member tells of itself, or why it does not."""

@@ -134,10 +134,10 @@ def install(home: Path, begin: Callable[[Path, StateMark], None] | None = None) 
     return mark
 
 
-def mark_founding(home: Path) -> None:
-    """Let the node of a folder begin a new log with its state."""
+def mark_founding(home: Path, epoch: int = 0) -> None:
+    """Let the node of a folder begin a new log with its state, beyond an epoch."""
     with naming_faults(home):
-        _write(home / FOUNDING, b"")
+        _write(home / FOUNDING, str(epoch or "").encode())
         sync_folder(home)
 
 

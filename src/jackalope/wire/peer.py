@@ -46,6 +46,9 @@ class PeerKind(IntEnum):
     STEP_DOWN = 20
     RAISE = 21
     DONE = 22
+    VERIFY = 23
+    COMPARE = 24
+    CLEAR = 25
     FENCE = 30
     PROMOTE = 31
 
@@ -130,6 +133,8 @@ class NodeStatus(Message):
     native: int = 0  # the ports of its doors; 0 for one that is shut
     http: int = 0
     standby: StandbyHealth | None = None  # if it is one
+    wrong: tuple[str, ...] = ()  # copies of the log that it found damaged, and none found sound yet
+    diverged: str = ""  # its state was found to differ from the leader's, and not to be equal since
 
 
 class EntriesHead(Message):
@@ -168,6 +173,34 @@ class End(Message):
 
     size: int
     digest: bytes  # blake2b over all parts
+
+
+class CopyFound(Message):
+    """A copy of the shared log, read from its first message to its last."""
+
+    node: str
+    messages: int
+    problem: str = ""
+
+
+class Verified(Message):
+    """What a node has found on its own disk, and in the copies of the log if that was asked."""
+
+    first: int  # the batches in its mirror; none if the last one is less
+    last: int
+    digest: bytes  # of the log through the batch that was asked for; empty if that is not known
+    problem: str = ""  # the mirror is damaged
+    compared: int = 0  # since it started: slices of its state that were equal to the leader's,
+    diverged: int = 0  # and those that were not
+    differs: str = ""  # where the last of them was
+    copies: tuple[CopyFound, ...] = ()
+
+
+class Compared(Message):
+    """The leader has told the digest of all of its state."""
+
+    slices: int
+    position: int  # through which followers must have read the log to have compared theirs
 
 
 class Fenced(Message):
@@ -215,6 +248,25 @@ class AskRaise(Message):
     level: int
 
 
+class AskVerify(Message):
+    """Asks a node to read all of its mirror: a `Verified`."""
+
+    at: int  # the batch at which to tell the digest of the log
+    is_whole: bool = True  # if not, only that digest is looked up
+    has_copies: bool = False  # also read every copy of the shared log
+
+
+class AskCompare(Message):
+    """Asks the leader to tell the digest of all of its state in the log: a `Compared`."""
+
+
+class AskClear(Message):
+    """Tells a node that what it doubted was looked at and is well: a `Done`."""
+
+    copies: tuple[str, ...]  # of the log
+    state: bool  # its own
+
+
 class AskStatus(Message):
     """Asks for a `NodeStatus`."""
 
@@ -255,6 +307,8 @@ FROM_HOST: dict[PeerKind, type[Message]] = {
     PeerKind.REFUSED: Refused,
     PeerKind.STATUS: NodeStatus,
     PeerKind.DONE: Done,
+    PeerKind.VERIFY: Verified,
+    PeerKind.COMPARE: Compared,
     PeerKind.ENTRIES: EntriesHead,
     PeerKind.SNAPSHOT: SnapshotHead,
     PeerKind.BLOB: BlobHead,
@@ -269,6 +323,9 @@ FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.STATUS: AskStatus,
     PeerKind.STEP_DOWN: AskStepDown,
     PeerKind.RAISE: AskRaise,
+    PeerKind.VERIFY: AskVerify,
+    PeerKind.COMPARE: AskCompare,
+    PeerKind.CLEAR: AskClear,
     PeerKind.ENTRIES: AskEntries,
     PeerKind.FENCE: AskFence,
     PeerKind.PROMOTE: AskPromote,

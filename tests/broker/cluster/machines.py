@@ -135,7 +135,7 @@ class Machine:
         storage = Storage.open_node(self._folder, self.wire, "c", self.name, MemoryBlobs())
         self.broker = Broker(storage)
         self.node = Node(self.broker, storage.journal, self._place, QUICK)  # type: ignore[arg-type]
-        self.node.may_found = self.founder in {"", self.name}
+        storage.journal.may_begin = self.founder in {"", self.name}  # type: ignore[attr-defined]
         await self.node.start()
         self.is_up = True
         if self.peer_ports:

@@ -35,6 +35,7 @@ class Doubt:
     def __init__(self, journal: SharedJournal) -> None:
         self.mirrors: Mirrors = lambda _sequence, _digest: ()
         self.wrong: Counter[str] = Counter()  # how often a copy did not have what others have
+        self.suspects: set[str] = set()  # those of them that were not found sound since
         self._journal = journal
 
     def settle(self, fault: Astray) -> list[Heard]:
@@ -99,7 +100,9 @@ class Doubt:
 
     def _blame(self, doubted: str, other: str, fault: StorageFault) -> None:
         """Name the copy that is damaged, and let another one decide."""
-        self.wrong[doubted or "the log"] += 1
+        name = doubted or "the log"
+        self.wrong[name] += 1
+        self.suspects.add(name)
         log.error(
             "a copy of the log is damaged; remove its store, and it is built again",
             copy=doubted,

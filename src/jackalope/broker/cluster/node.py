@@ -131,7 +131,6 @@ class Node:
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
         self.keep = Keep()
-        self.may_found = True  # whether it may be the first to write to the log
         self.restores = 0  # how often it has taken over the state of another node
         self.trims = 0  # how often it has looked at the log to trim it
         self._trimmed = 0  # the batch through which it has cut the log
@@ -170,6 +169,8 @@ class Node:
             why=view.why if view.role is Role.FENCED else "",
             takeovers=self._takeovers,
             chain_errors=self._chain_errors,
+            wrong_copies=self.doubt.wrong,
+            divergences=self.comparison.diverged,
         )
 
     def mirrored(self) -> int:
@@ -472,7 +473,7 @@ class Node:
     # Leading.
 
     async def _claim(self) -> Action:
-        if not self.may_found and await self._is_unfounded():
+        if not self._journal.may_begin and await self._is_unfounded():
             return self._do(ClaimTaken())
         now_us, level = self._broker.now_us(), self.level() or self.levels.first()
         try:

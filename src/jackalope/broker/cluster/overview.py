@@ -6,7 +6,7 @@ door, or the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -55,6 +55,7 @@ class MemberView(msgspec.Struct, frozen=True):
     level_max: int  # of the records that it reads
     heard_s: float | None  # how long ago it answered; null if never
     why: str  # it does not follow, may not lead, or does not answer
+    differs: str = ""  # where its state was found to differ from the leader's
 
 
 class Condition(StrEnum):
@@ -91,7 +92,7 @@ def overview(
     applied = max((each.applied for each in told.values()), default=0)
     members = [_member(name, each, applied, median_us) for name, each in seen.items()]
     log = next((each.log for each in ([leader] if leader else told.values()) if each.log), None)
-    problems = _problems(members) + _log_problems(log)
+    problems = _problems(members) + _log_problems(log) + _wrong_copies(told.values())
     level = leader.level if leader is not None else 0
     if level and (could := min(each.level_max for each in told.values())) > level:
         problems += _not_raised(level, could) if len(told) == len(seen) else []
@@ -160,6 +161,7 @@ def _member(name: str, seen: Seen, applied: int, median_us: int) -> MemberView:
         status.level_max,
         heard_s,
         seen.trouble or status.why,
+        status.diverged if is_here else "",
     )
 
 
@@ -170,12 +172,29 @@ def _problems(members: list[MemberView]) -> list[str]:
             found.append(f"{each.node} does not answer: {each.why}")
         elif each.role not in _FINE or each.why:
             found.append(f"{each.node} is {each.role}" + (f": {each.why}" if each.why else ""))
+        elif each.differs:
+            found.append(
+                f"the state of {each.node} differed from the leader's {each.differs}, and was "
+                "replaced by that of another: `cluster verify` compares it again"
+            )
         elif abs(each.clock_offset_s) > WARN_US / SECOND:
             found.append(f"the clock of {each.node} is wrong by {each.clock_offset_s:g} s")
     versions = sorted({each.version for each in members if each.version})
     if len(versions) > 1:
         found.append(f"the members have versions {', '.join(versions)}: finish the upgrade")
     return found
+
+
+def _wrong_copies(told: Iterable[NodeStatus]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for each in told:
+        for copy in each.wrong:
+            found.setdefault(copy, []).append(each.node)
+    return [
+        f"{', '.join(nodes)} found the copy of the log at {copy} damaged: repair it as the runbook "
+        "says, and let `cluster verify` look at it"
+        for copy, nodes in sorted(found.items())
+    ]
 
 
 def _log_problems(log: LogHealth | None) -> list[str]:

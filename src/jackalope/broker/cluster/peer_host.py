@@ -6,9 +6,10 @@ Answers questions and decides nothing. Who may ask is checked by `doors/peer` be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from jackalope import __version__
 from jackalope.broker.clock import wall_us
@@ -20,22 +21,32 @@ from jackalope.broker.cluster.standby import Standby
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
 from jackalope.core.task import BlobRef
-from jackalope.storage import Corrupt
+from jackalope.storage import Corrupt, StorageFault
 from jackalope.storage.entry import NO_DIGEST
 from jackalope.storage.ports import Followed
+from jackalope.storage.segments.journal import SegmentJournal, Survey
+from jackalope.storage.shared.copies import compare_copies
+from jackalope.storage.shared.journal import SharedJournal
 from jackalope.storage.snapshots import copy_path, drop_copies
 from jackalope.wire.peer import (
     ENTRIES_BYTES_MAX,
     AskBlob,
+    AskClear,
     AskEntries,
     AskFence,
+    AskVerify,
     BlobHead,
+    Compared,
+    CopyFound,
     EntriesHead,
     Fenced,
     NodeStatus,
     Promoted,
     SnapshotHead,
+    Verified,
 )
+
+T = TypeVar("T")
 
 #: What a broker is that has no others.
 ALONE = "alone"
@@ -49,6 +60,10 @@ _NOT_FENCED = "it is a standby itself: promote that one, or stop it first"
 _FLUSH_S = 30.0
 _COPIES_MAX = 2
 _CHUNK_BYTES = 1024 * 1024
+
+#: How often a journal is read again whose files were trimmed meanwhile.
+_READS_MAX = 3
+_READ_AGAIN_S = 0.2
 
 
 class PeerHost:
@@ -79,6 +94,53 @@ class PeerHost:
             raise ValueError("this node does not lead")
         return node
 
+    async def compare(self) -> Compared:
+        """Tell the digest of the whole state; raises `ValueError` if this node does not lead."""
+        node = self._leading()
+        slices = await node.comparison.go_round(self._broker)
+        return Compared(slices, node.position())
+
+    async def verify(self, asked: AskVerify) -> Verified:
+        """Read this node's copy of the log, and every copy of the shared one if that is asked.
+
+        Raises:
+            PeerRefused: it has none.
+            StorageFault: they cannot be read.
+        """
+        journal, node = self._broker.storage.journal, self._node
+        if not isinstance(journal, SegmentJournal | SharedJournal):
+            raise PeerRefused("the journal of this broker is not kept in segments")
+        found = Survey(1, 0, NO_DIGEST, 0)
+        if asked.is_whole:
+            found = await _while_files_move(journal.survey)
+            if found.problem:  # Or a file that was read has been used again meanwhile.
+                found = await _while_files_move(journal.survey)
+        digest: bytes | None = None
+        if asked.at and not found.problem:
+            digest = await _while_files_move(lambda: journal.digest_at(asked.at))
+        copies: list[CopyFound] = []
+        if asked.has_copies and isinstance(journal, SharedJournal):
+            read = await asyncio.to_thread(compare_copies, journal.log)
+            copies = [CopyFound(*each) for each in read]
+        about = None if node is None else node.comparison
+        return Verified(
+            found.first,
+            found.last,
+            digest or b"",
+            found.problem,
+            0 if about is None else about.compared,
+            0 if about is None else about.diverged,
+            "" if about is None else about.differs,
+            tuple(copies),
+        )
+
+    def clear(self, asked: AskClear) -> None:
+        """Doubt what was found sound no more."""
+        if self._node is not None:
+            self._node.doubt.suspects -= set(asked.copies)
+            if asked.state:
+                self._node.comparison.is_doubted = False
+
     def status(self) -> NodeStatus:
         engine, node = self._broker.engine, self._node
         told = None if node is None else node.status()
@@ -107,6 +169,8 @@ class PeerHost:
             native=self.ports[0],
             http=self.ports[1],
             standby=None if standing is None else standing.standby,
+            wrong=() if node is None else tuple(sorted(node.doubt.suspects)),
+            diverged=node.comparison.differs if node and node.comparison.is_doubted else "",
         )
 
     async def fence(self, by: str, *, is_member: bool) -> Fenced:
@@ -224,6 +288,18 @@ class PeerHost:
                 yield SnapshotHead(sequence, digest, path.stat().st_size), _chunks(path)
             finally:
                 path.unlink(missing_ok=True)
+
+
+async def _while_files_move(read: Callable[[], T]) -> T:
+    """Read a journal in a thread; again if a file of it was used for something else meanwhile."""
+    for _ in range(_READS_MAX):
+        try:
+            return await asyncio.to_thread(read)
+        except Corrupt:
+            raise
+        except StorageFault:
+            await asyncio.sleep(_READ_AGAIN_S)
+    return await asyncio.to_thread(read)
 
 
 async def _read_out(chunks: Iterator[bytes]) -> AsyncIterator[bytes]:

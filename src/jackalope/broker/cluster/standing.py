@@ -5,6 +5,7 @@ Plain values, read from the node at one moment. Knows no other node.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from jackalope.broker.cluster.leadership import Role
@@ -26,6 +27,8 @@ class Standing(NamedTuple):
     chain_errors: int = 0  # how often the log did not continue what it had applied
     why: str = ""  # it never acknowledges anything again; empty if it may
     standby: StandbyHealth | None = None  # if it is one
+    wrong_copies: Mapping[str, int] = {}  # how often each copy of the log was found damaged
+    divergences: int = 0  # how often its state was found to differ from the leader's
 
 
 class Status(NamedTuple):

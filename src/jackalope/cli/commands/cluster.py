@@ -81,7 +81,7 @@ def init(
     names, text = _written(path.name, id or token_hex(8), member or [], token_urlsafe(32))
     if source:
         text += f'  founder: "{names[0]}"\n'
-    _write_new(path, text)
+    write_new(path, text)
     starts = [f"jackalope serve --config {path.name} --node {name}" for name in names]
     if source:
         _found(path, Path(source))
@@ -112,7 +112,7 @@ def _found(file: Path, folder: Path) -> None:
         raise Failure(str(fault), "nothing was written", Exit.STORAGE) from None
 
 
-def _write_new(path: Path, text: str) -> None:
+def write_new(path: Path, text: str) -> None:
     """Write a file that only its owner may read; never over another."""
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -183,7 +183,7 @@ _CONFIG = opt(
 File = Annotated[str, _CONFIG]
 
 
-def _config_path(file: str) -> Path:
+def config_path(file: str) -> Path:
     return Path(file or os.environ.get("JACKALOPE_CONFIG", "") or "cluster.yaml")
 
 
@@ -191,7 +191,7 @@ def _loaded(file: str) -> "Config":
     from jackalope.broker.config.loader import ConfigError, load
     from jackalope.cli.commands.serve import bad_config
 
-    path = _config_path(file)
+    path = config_path(file)
     if not path.exists():
         hint = "name the file that `cluster init` has written with --config"
         raise Failure(f"{path} does not exist", hint, Exit.USAGE)
@@ -201,7 +201,7 @@ def _loaded(file: str) -> "Config":
         raise bad_config([str(problem) for problem in error.problems]) from None
 
 
-def _members(file: str) -> "Members":
+def members_in(file: str) -> "Members":
     """Read who the members are."""
     from jackalope.cli.commands.serve import bad_config
     from jackalope.cli.member_calls import Members
@@ -212,7 +212,7 @@ def _members(file: str) -> "Members":
     except ValueError as error:
         raise bad_config([str(error)]) from None
     if not config.cluster.id:
-        raise Failure(f"{_config_path(file)} has no cluster", "cluster.id is empty", Exit.USAGE)
+        raise Failure(f"{config_path(file)} has no cluster", "cluster.id is empty", Exit.USAGE)
     return members
 
 
@@ -235,7 +235,7 @@ def status(screen: "Screen", config: File = "") -> Exit:
     if loaded.peer.follow:
         view = asyncio.run(standby_view(loaded))
     else:
-        view = asyncio.run(_members(config).overview())
+        view = asyncio.run(members_in(config).overview())
     screen.show(plain(view), lambda: _draw(view))
     return {"healthy": Exit.DONE, "degraded": Exit.DEGRADED}.get(view.condition, Exit.NO_LEADER)
 
@@ -298,7 +298,7 @@ def step_down(
     from jackalope.broker.cluster.peer_link import PeerGone
     from jackalope.wire.peer import AskStepDown, Done
 
-    members = _members(config)
+    members = members_in(config)
     view = asyncio.run(members.overview())
     before = _leader_of(view)
     if to:
@@ -353,7 +353,7 @@ def upgrade(screen: "Screen", config: File = "") -> None:
     from jackalope.core.records import LEVEL
     from jackalope.wire.peer import AskRaise, Done
 
-    members = _members(config)
+    members = members_in(config)
     view = asyncio.run(members.overview())
     leader = _leader_of(view)
     wanted = max(LEVEL, *(each.level_max for each in view.members))
@@ -397,10 +397,10 @@ def join(
         jackalope cluster join b=10.0.0.7
         jackalope cluster join d=10.0.0.4 e=10.0.0.5
     """
-    members = _members(config)
+    members = members_in(config)
     view = asyncio.run(members.overview())
     leader = _leader_of(view)
-    path = _config_path(config)
+    path = config_path(config)
     text, names = _joined(path, member)
     replaced = [name for name in names if name in members.all]
     problems = _not_now(view, replaced)
@@ -408,7 +408,7 @@ def join(
         hint = "a cluster that changes has one node less to lose"
         raise Failure("not now", hint, details=problems)
     target = Path(out) if out else path.with_name(f"{path.stem}-next{path.suffix}")
-    _write_new(target, text)
+    write_new(target, text)
     others = [name for name in members.all if name not in replaced and name != leader]
     steps = _steps(target, others, leader, names, is_added=len(replaced) < len(names))
     screen.show({"file": str(target), "steps": steps}, "\n".join([f"wrote {target}", *steps]))

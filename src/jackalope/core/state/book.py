@@ -607,11 +607,13 @@ def entities_of(
         for kind, defined, value in definitions_of(namespace):
             if is_wanted(defined):
                 yield kind, name, defined, value
-        for tag, limit in wanted(namespace.limits):
-            yield "limit", name, tag, limit
-        for worker, tally in wanted(namespace.tallies):
-            yield "tally", name, worker, tally
-        for schedule, planned in wanted(namespace.schedules):
-            yield "schedule", name, schedule, planned
-    for key_id, key in wanted(book.api_keys):
-        yield "api_key", "", key_id, key
+        tables: dict[str, dict[str, Any]] = {
+            "limit": namespace.limits,
+            "tally": namespace.tallies,
+            "schedule": namespace.schedules,
+        }
+        for kind, table in tables.items():
+            for key, each in wanted(table):
+                yield kind, name, key, each
+    for key, api_key in wanted(book.api_keys):
+        yield "api_key", "", key, api_key

@@ -369,6 +369,8 @@ def _of_the_cluster(numbers: Numbers, standing: Standing) -> Iterator[Metric]:
     for name, about, value, *label in (
         ("takeovers", "How often this node became the leader.", standing.takeovers),
         ("chain_errors", "Entries that did not continue the log.", standing.chain_errors),
+        ("wrong_copies", "Damage found in copies of the log.", dict(standing.wrong_copies), "copy"),
+        ("divergences", "States found unlike the leader's.", standing.divergences),
         ("spliced", "Connections handed on to the leader.", numbers.spliced, "door"),
         ("forwarded", "Requests over HTTP forwarded to the leader.", numbers.forwarded),
         ("unreached", "Connections and requests that found no leader.", numbers.unreached),

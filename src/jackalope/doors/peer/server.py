@@ -17,18 +17,20 @@ from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from hmac import compare_digest
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 
 from jackalope.broker.cluster.peer_link import HELLO_S, PeerGone, PeerLink, PeerRefused
 from jackalope.storage import StorageFault
-from jackalope.wire.messages import AnyMessage
+from jackalope.wire.messages import AnyMessage, Message
 from jackalope.wire.peer import (
     NONCE_BYTES,
     PEER_VERSION,
     REQUEST_BYTES_MAX,
     AskBlob,
+    AskClear,
+    AskCompare,
     AskEntries,
     AskFence,
     AskPromote,
@@ -36,8 +38,10 @@ from jackalope.wire.peer import (
     AskSnapshot,
     AskStatus,
     AskStepDown,
+    AskVerify,
     BlobHead,
     Challenge,
+    Compared,
     Done,
     EntriesHead,
     Fenced,
@@ -46,11 +50,14 @@ from jackalope.wire.peer import (
     Promoted,
     Refused,
     SnapshotHead,
+    Verified,
     Welcome,
     host_codec,
     proof_of_guest,
     proof_of_host,
 )
+
+T = TypeVar("T")
 
 log = structlog.get_logger(component="peer")
 
@@ -76,6 +83,15 @@ class Host(Protocol):
 
     async def raise_level(self, level: int) -> None:
         """Make records of a higher level; raises `ValueError` if a member does not read it."""
+
+    async def verify(self, asked: AskVerify) -> Verified:
+        """Read what is on this node's disk, and the copies of the log if that is asked."""
+
+    async def compare(self) -> Compared:
+        """Tell the digest of the whole state; raises `ValueError` if this node does not lead."""
+
+    def clear(self, asked: AskClear) -> None:
+        """Doubt what was found sound no more."""
 
     async def entries(
         self, asked: AskEntries, *, is_member: bool
@@ -206,8 +222,6 @@ class PeerDoor:
 
     async def _answer(self, link: PeerLink, request: AnyMessage) -> None:
         match request:
-            case AskStatus():
-                await link.send(self._host.status())
             case AskEntries():
                 head, entries = await self._host.entries(request, is_member=bool(link.peer))
                 await link.send(head)
@@ -221,25 +235,39 @@ class PeerDoor:
                 async with self._host.snapshot() as (copy, chunks):
                     await link.send(copy)
                     await link.send_parts(chunks)
+            case _:
+                await link.send(await self._reply(request, is_member=bool(link.peer)))
+
+    async def _reply(self, request: AnyMessage, *, is_member: bool) -> Message:
+        """Return the answer to what is answered by one message."""
+        host = self._host
+        match request:
+            case AskStatus():
+                return host.status()
             case AskStepDown():
-                await link.send(await self._do(self._host.step_down(request.to)))
+                await self._do(host.step_down(request.to))
             case AskRaise():
-                await link.send(await self._do(self._host.raise_level(request.level)))
+                await self._do(host.raise_level(request.level))
+            case AskVerify():
+                return await host.verify(request)
+            case AskCompare():
+                return await self._do(host.compare())
+            case AskClear():
+                host.clear(request)
             case AskFence():
-                fenced = await self._host.fence(request.by, is_member=bool(link.peer))
-                await link.send(fenced)
+                return await host.fence(request.by, is_member=is_member)
             case AskPromote():
-                await link.send(await self._host.promote())
+                return await host.promote()
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")
+        return Done()
 
     @staticmethod
-    async def _do(deed: Coroutine[None, None, None]) -> Done:
+    async def _do(deed: Coroutine[None, None, T]) -> T:
         try:
-            await deed
+            return await deed
         except ValueError as error:
             raise PeerRefused(str(error)) from None
-        return Done()
 
 
 async def _one_by_one(entries: list[bytes]) -> AsyncIterator[bytes]:

@@ -82,6 +82,17 @@ class End(NamedTuple):
     is_empty: bool = False  # whether its last segment has no entry
 
 
+class Survey(NamedTuple):
+    """All that a log has, as it is read from its files."""
+
+    first: int  # its batches; none if the last one is less
+    last: int
+    digest: bytes  # of its last entry
+    epoch: int  # the greatest of its entries
+    claim: bytes = b""  # the body of the last claim in it
+    problem: str = ""  # why it is not read to its end
+
+
 class SegmentJournal:
     """See `jackalope.storage.ports.Journal`."""
 
@@ -447,6 +458,34 @@ class SegmentJournal:
                 if entry.kind == Kind.BATCH and entry.sequence == sequence:
                     return entry.digest
         return None
+
+    def survey(self) -> Survey:
+        """Read the whole log, and return how far it is sound.
+
+        What stands behind an end that was torn counts as damage here, although a writer goes on
+        before it: the log of a node's mirror does not say what was durable.
+
+        Raises:
+            StorageFault: it cannot be read, which is no damage: a file was removed meanwhile.
+        """
+        found, last = Survey(1, 0, NO_DIGEST, 0), self._last
+        try:
+            for number, (header, entries) in enumerate(self._segments(0)):
+                if not number:
+                    found = Survey(header.first, header.first - 1, header.before, 0)
+                for entry in entries:
+                    through = entry.sequence if entry.kind == Kind.BATCH else found.last
+                    epoch = max(found.epoch, entry.epoch)
+                    claim = entry.body if entry.kind == Kind.CLAIM else found.claim
+                    found = Survey(found.first, through, entry.digest, epoch, claim)
+            for number in numbers_in(self.folder)[-1:]:
+                behind = salvage_segment(path_of(self.folder, number))
+                last = max([last, *(e.sequence for e in behind if e.kind == Kind.BATCH)])
+            if last > found.last:
+                raise self._damaged(found.last + 1)
+        except Corrupt as fault:
+            return found._replace(problem=str(fault))
+        return found
 
     def _damaged(self, sequence: int) -> Corrupt:
         return Corrupt(f"{self.folder}: batch {sequence} is missing or damaged. {WAY_OUT}")

@@ -35,6 +35,7 @@ from jackalope.core.assertions import must
 from jackalope.core.records import LEVEL
 from jackalope.storage.entry import CHAINED, NO_DIGEST, Entry, Kind, decode, encode
 from jackalope.storage.faults import Corrupt, DiskFull, Fenced, OutOfReach, StorageFault, SyncFailed
+from jackalope.storage.segments.journal import Survey
 from jackalope.storage.shared.chunks import Joiner, is_chunk, place_of, split
 from jackalope.storage.shared.log import Lacking, LogEngine, Put
 from jackalope.storage.shared.mirror import Mirror
@@ -134,6 +135,15 @@ class Heard(NamedTuple):
     body: bytes
 
 
+def founding_epoch(founding: Path | None) -> int:
+    """Return the epoch beyond which a new log begins, by the file of its founder."""
+    try:
+        text = founding.read_text() if founding is not None else ""
+    except FileNotFoundError:
+        text = ""
+    return int(text) if text.isdecimal() else 0
+
+
 class SharedJournal:
     """See `jackalope.storage.ports.Journal`; one thread at a time may write or follow."""
 
@@ -145,7 +155,9 @@ class SharedJournal:
         self.cluster = cluster
         self.node = node
         self.founding: Path | None = None  # a file that is there until this node has begun the log
+        self.may_begin = True  # whether this node may be the first to write to the log
         self.check: Check | None = None  # to be told behind its batch
+        self.told: Check | None = None  # the last one that stands in the log
         self.sent_ns = 0  # when the last entry that is stored was first put
         self._closed = Event()
         self._leads = self.is_fenced = False
@@ -233,9 +245,11 @@ class SharedJournal:
         heard: list[Heard] = []
         while not heard and (messages := self._read_messages(patience_s)):
             heard = self._hear(messages)  # Nothing new if it is part of an entry, or known.
+            if not self._is_placed:
+                patience_s = 0  # It is in what is there, or nowhere, however long a leader beats.
         if not heard and not self._is_placed and self.mark.sequence:
-            if self.founds and self.log.end() == 0:
-                self._is_placed = True
+            if (self.founds or not self.may_begin) and self.log.end() == 0:
+                self._is_placed = self.founds  # Others wait for the node that begins the log.
                 return heard
             raise Astray(
                 f"the log ends before batch {self.mark.sequence}, which this node has applied: it "
@@ -326,7 +340,7 @@ class SharedJournal:
             if entry.before != mark.digest and not self._begins(entry):
                 if entry.digest == mark.digest:
                     self._is_placed = True
-                elif entry.sequence > mark.sequence:
+                elif entry.sequence > mark.sequence or self._is_begun_elsewhere(entry, position):
                     raise self._gap(position)
                 return None
             self._is_placed = True
@@ -340,6 +354,16 @@ class SharedJournal:
         if not mark.epoch:
             self.mark = self.mark._replace(epoch=entry.epoch)
         return entry
+
+    def _is_begun_elsewhere(self, entry: Entry, position: int) -> bool:
+        """Return whether the log begins with a claim at this node's batch that it does not have.
+
+        A new log was made from the mirror of another node, which ended with a claim more or less.
+        """
+        is_claim = entry.kind == Kind.CLAIM and entry.sequence == self.mark.sequence
+        if not is_claim or position != self.log.start():
+            return False
+        return self.mirror.entries(entry.sequence, entry.digest, 0) is None
 
     def _due(self, entry: Entry) -> int:
         return self.mark.sequence + (entry.kind == Kind.BATCH)
@@ -397,7 +421,7 @@ class SharedJournal:
         Raises:
             Fenced: the log goes on after the mark.
         """
-        epoch = self.mark.epoch + 1
+        epoch = max(self.mark.epoch, founding_epoch(self.founding)) + 1
         nonce = os.urandom(_NONCE_BYTES)
         claim = Claim(self.cluster, self.node, at_us, level, nonce)
         self._leads = False
@@ -412,8 +436,7 @@ class SharedJournal:
     def append(self, body: bytes) -> int:
         """Store one batch and return its sequence."""
         must(self._leads or self.is_fenced, "append before claim")
-        if self.check is not None:
-            self.beat(0)  # Behind the next batch it could not be compared.
+        self.tell()  # Behind the next batch it could not be compared.
         self._add(Kind.BATCH, self.mark.sequence + 1, body, self.mark.epoch)
         return self.mark.sequence
 
@@ -427,6 +450,12 @@ class SharedJournal:
             msgspec.msgpack.encode(Beat(at_us, self.node, due)),
             self.mark.epoch,
         )
+        self.told = due or self.told
+
+    def tell(self) -> None:
+        """Put a beat now if a check is to be told."""
+        if self.check is not None:
+            self.beat(0)
 
     def hand_over(self, to: str) -> None:
         """Tell the other nodes that this one leads no more."""
@@ -575,6 +604,9 @@ class SharedJournal:
 
     def digest_at(self, sequence: int) -> bytes | None:
         return self.mirror.digest_at(sequence)
+
+    def survey(self) -> Survey:
+        return self.mirror.survey()
 
     def salvage(self, after: int) -> Iterator[tuple[int, bytes | None]]:
         return self.mirror.salvage(after)

@@ -151,6 +151,19 @@ class NatsServer:
         (self.folder / _PID).unlink(missing_ok=True)
 
 
+def running_in(folder: Path) -> int | None:
+    """Return the process of the server of a folder, whatever started it; None if none runs."""
+    try:
+        pid = int((folder / _PID).read_text())
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        place = Path(f"/proc/{pid}/cwd").resolve()
+    except (OSError, ValueError):
+        return None
+    config = (folder / CONFIG).resolve()
+    is_its = any((place / os.fsdecode(word)).resolve() == config for word in words if word)
+    return pid if is_its else None
+
+
 def config_of(place: ServerPlace, folder: Path) -> str:
     """Return the configuration of a server."""
     routes = ", ".join(
