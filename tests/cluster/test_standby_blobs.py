@@ -8,9 +8,11 @@ import pytest
 
 from jackalope.core.ids import id_text
 from jackalope.storage.blobs.folder import FolderBlobs
+from jackalope.storage.blobs.s3 import S3Blobs
 from tests.cluster import application
 from tests.cluster.brokers import Process, until
-from tests.cluster.pairs import Pair, client, command, started, trim, trouble, worker
+from tests.cluster.pairs import Pair, client, command, rewrite, started, trim, trouble, worker
+from tests.storage.blobs.s3_server import KEYS, S3Server
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -144,3 +146,48 @@ def test_a_state_that_is_copied_brings_its_blobs(pair: Pair) -> None:
     shown = command(pair.standby, "cluster", "status")
     assert shown.returncode == 0, shown.stdout
     assert pair.promote().returncode == 0
+
+
+# In S3.
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.stop()
+
+
+def store(server: S3Server, prefix: str) -> S3Blobs:
+    return S3Blobs(server.place(prefix=prefix), "looks")
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_bucket_may_be_shared_or_copied(
+    tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch, is_shared: bool
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEYS.id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEYS.secret)
+    first = f"primary-{is_shared}"
+    second = first if is_shared else f"standby-{is_shared}"
+    pair = Pair(tmp_path, blobs={"store": "s3", "bucket": "test", "endpoint": server.url})
+    rewrite(pair.primary, blobs={"prefix": first})
+    rewrite(pair.standby, blobs={"prefix": second})
+    with started(pair):
+        tasks = submit(pair.primary, 1, 3)
+        pair.until_equal()
+        owner = store(server, first).holder()
+        assert (store(server, second).holder() == owner) == is_shared
+        pair.primary.kill()
+        until(lambda: "nothing was heard" in trouble(pair.standby), pair.both)
+        promoted = pair.promote()
+        assert "NOT fenced" in promoted.stdout
+        assert "large payloads" not in promoted.stdout, promoted.stdout
+        with worker(f"jackalope://{pair.standby.address('native')}", tmp_path):
+            assert results(pair.standby, tasks) == [body_of(n) for n in (1, 2, 3)]
+        assert store(server, second).holder() != owner
+        if is_shared:  # The old broker is kept from what is no longer its own.
+            pair.primary.start()
+            assert pair.primary.process is not None
+            assert pair.primary.process.wait(60) == 3
+            assert "belongs to another broker" in pair.primary.log()

@@ -1,11 +1,13 @@
 """The page of a cluster, in a real browser, with real nodes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.cluster.brokers import Brokers, running
+from tests.cluster.brokers import Brokers, running, until
+from tests.cluster.pairs import Pair, started, trouble
 from tests.dashboard.conftest import Open
 
 pytestmark = pytest.mark.timeout(300)
@@ -44,3 +46,19 @@ def test_members_log_and_leaders(brokers: Brokers, open_page: Open) -> None:
     page.set_viewport_size({"width": 390, "height": 800})
     wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(wide) <= 0
+
+
+def test_a_standby_shows_how_far_it_is_behind(tmp_path: Path, open_page: Open) -> None:
+    with started(Pair(tmp_path)) as pair:
+        page = open_page(f"http://{pair.standby.address('http')}/#/cluster")
+        expect(page.locator("h1")).to_have_text("Cluster")
+        rows = page.get_by_role("row")
+        expect(rows).to_have_count(3, timeout=WAIT_MS)
+        expect(rows.filter(has_text="leading")).to_contain_text("primary")
+        expect(rows.filter(has_text="standby")).to_have_count(1)
+        expect(page.get_by_role("status").filter(has_text="healthy")).to_be_visible()
+        pair.primary.kill()
+        until(lambda: "nothing was heard" in trouble(pair.standby), pair.both)
+        gone = page.get_by_role("alert").filter(has_text="the primary is not followed")
+        expect(gone).to_be_visible(timeout=WAIT_MS)
+        expect(rows.filter(has_text="unreachable")).to_contain_text("primary")

@@ -24,7 +24,10 @@ export function Cluster() {
     return () => window.clearInterval(timer);
   }, [reload]);
   if (!now) return <PageHead title="Cluster" note="Waiting for the broker…" />;
-  const note = !data ? "" : data.members.length
+  const isStandby = data?.members.some((each) => each.role === "standby");
+  const note = !data ? "" : isStandby
+    ? `A copy of ${data.cluster}, which answers reads; \`jackalope promote\` lets it lead.`
+    : data.members.length
     ? `${data.cluster}: ${data.leader ? `${data.leader} leads` : "no node leads"} in epoch ${exact(data.epoch)}`
     : "One node, and no followers: what it keeps is kept on this machine alone.";
   return (

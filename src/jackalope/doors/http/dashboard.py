@@ -30,6 +30,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.auth import VISIT_US_MAX, Stranger
 from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.forward import PULSE
 from jackalope.doors.http.request import (
     Request,
     WebSocket,
@@ -286,7 +287,7 @@ class Quiet(msgspec.Struct, tag_field="type", tag="quiet"):
 _QUIET = _encode(Quiet()).decode()
 
 
-@routes.websocket("/api/v1/pulse", "read_tasks")
+@routes.websocket(PULSE, "read_tasks")
 async def pulse_socket(socket: WebSocket) -> None:
     """Tell how the namespace is, whenever that has changed, until one side has had enough."""
     first = await take_pulse(socket)
@@ -337,7 +338,9 @@ async def _beat(socket: WebSocket, pulse: Pulse) -> None:
         told = bare
         await asyncio.sleep(BEAT_S)
         leader = door_of(socket).broker.leader
-        if leader is not None and leader.elsewhere("http") is not None:
+        if leader is None or leader.answers_reads:
+            pass  # A standby is looked at itself.
+        elif leader.elsewhere("http") is not None:
             return  # The page finds the node that leads now.
         pulse = await take_pulse(socket)
 

@@ -57,6 +57,9 @@ _STUCK_S = 60.0
 _IDLE_MAX = 32
 _IDLE_S = 1.0
 
+#: The state of a broker, as often as it changes, for the dashboard.
+PULSE = "/api/v1/pulse"
+
 Headers = Iterable[tuple[bytes, bytes]]
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -110,7 +113,7 @@ class Forwarder:
         if mark is not None:
             self._vouch(scope, mark)
         way, address = Way.HERE, self._forwarding.leader.elsewhere(self._place.name)
-        if address is not None and not self._is_own(scope):
+        if address is not None and not (self._is_own(scope) or self._is_pulse(scope)):
             if scope["type"] == HTTP and self._is_stale_allowed(scope):
                 send = _with_sequence(send, self._sequence())
             else:
@@ -147,6 +150,11 @@ class Forwarder:
         port = self._place.monitoring_port
         is_watching = bool(port) and scope["server"] is not None and scope["server"][1] == port
         return is_watching or self._path(scope) in self._place.own_paths
+
+    def _is_pulse(self, scope: Scope) -> bool:
+        """Return whether a page of a standby wants to see how that is."""
+        is_socket = scope["type"] != HTTP and self._path(scope) == PULSE
+        return is_socket and self._forwarding.leader.answers_reads
 
     def _is_stale_allowed(self, scope: Scope) -> bool:
         if self._forwarding.leader.answers_reads and scope["method"] in ("GET", "HEAD"):
