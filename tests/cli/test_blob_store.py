@@ -7,7 +7,7 @@ import pytest
 
 from jackalope.broker.config.schema import BlobsConfig, Config, DataConfig, Store
 from jackalope.cli.base import Exit, Failure
-from jackalope.cli.serving import store_of
+from jackalope.cli.blob_store import store_of
 from jackalope.storage import Level, StorageFault
 from jackalope.storage.blobs.s3 import Keys, S3Blobs
 

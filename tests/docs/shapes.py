@@ -44,6 +44,7 @@ from jackalope.storage.data_folder import HISTORY, SERIES, Storage
 from jackalope.storage.journals import DATABASE, JournalKind
 from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
+from tests.docs.grpc import GRPC
 from tests.docs.http import HTTP
 from tests.docs.launchers import LAUNCHERS
 from tests.docs.library import LIBRARY
@@ -280,6 +281,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         "known": partial(metrics, "tq_"),
         "ours": partial(metrics, "jackalope_"),
     },
+    "reference/grpc.md": {**GRPC},
     "reference/http.md": {**HTTP},
     "reference/launchers.md": LAUNCHERS,
     "reference/library.md": LIBRARY,

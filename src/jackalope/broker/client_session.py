@@ -51,9 +51,9 @@ class ClientSession(LocalSession):
         return await super().ask(command, items, who)
 
     async def ended(
-        self, namespace: str, task: TaskId, wait_s: float, who: Principal | None = None
+        self, namespace: str, task: TaskId, wait_s: float | None, who: Principal | None = None
     ) -> TaskEnded | None:
-        """Wait for a task to end; None if it has not by then."""
+        """Wait for a task to end; None if it has not by then. It may wait without a limit."""
         told: asyncio.Future[TaskEnded] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(task, set()).add(told)
         try:

@@ -10,13 +10,20 @@ may not have noticed the end of the old one. When it goes, the line before has t
 
 A line that reads too slowly is skipped: it is not called, and misses broadcasts, whose number it
 receives. So no session waits for it, and what is kept for it stays bounded.
+
+Rights: sending a message makes others do something, as submitting a task does; taking calls is
+work; and receiving broadcasts is reading. Messages go to the whole namespace, so a key for some
+queues alone does not cover them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from jackalope.broker.access import Principal
+from jackalope.core.api_key import Permission
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -34,6 +41,25 @@ MESSAGE_BYTES_MAX = 1024 * 1024
 PENDING_PER_CALL_MAX = 100
 
 _SLOW_RETRY_US = 500 * MILLISECOND
+
+#: What each use of the hub needs.
+TO_SEND = Permission.SUBMIT_TASKS
+TO_TAKE_CALLS = Permission.WORK
+TO_HEAR = Permission.READ_TASKS
+
+
+def refuse_messages(
+    who: Principal, needs: Iterable[Permission], namespace: str | None = None
+) -> Refusal | None:
+    """Refuse a use of the hub that a key does not permit."""
+    for permission in needs:
+        refusal = who.refuse(permission, namespace)
+        if refusal is not None:
+            return refusal
+    if who.queues:
+        message = "messages require an API key for all queues of the namespace"
+        return Refusal(Code.FORBIDDEN, message)
+    return None
 
 
 class Subscriber(Protocol):

@@ -13,9 +13,8 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,18 +27,19 @@ from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.cluster.members import cluster_problems
 from jackalope.broker.config.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.config.loader import Declarations, declaration_problems
-from jackalope.broker.config.schema import BlobsConfig, Config, Store
+from jackalope.broker.config.schema import Config
 from jackalope.broker.local_session import LocalSession
 from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker, TurnListener
 from jackalope.broker.telemetry.event_log import EventLog
 from jackalope.cli.base import Exit, Failure, say_error
+from jackalope.cli.blob_store import store_of
 from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
-from jackalope.core.durations import SECOND
+from jackalope.cli.grpc_door import grpc_problems, open_grpc
 from jackalope.core.effects import Accepted
 from jackalope.core.shapes.pool import NO_LAUNCHER
 from jackalope.doors.native import NativeDoor
-from jackalope.storage import Blobs, FolderBusy, Level, OutOfReach, Storage, StorageFault
+from jackalope.storage import FolderBusy, Level, Storage, StorageFault
 from jackalope.storage.data_folder import FolderLock, folder_id
 from jackalope.storage.disk import make_folder
 from jackalope.storage.journals import JournalPlace
@@ -139,7 +139,7 @@ def _refuse_bad(config: Config) -> None:
         raise bad_config(problems)
     is_new = JournalPlace(Path(config.data.folder)).kind is None and not config.cluster.id
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
-    problems += declaration_problems(config) if is_new else []
+    problems += (declaration_problems(config) if is_new else []) + grpc_problems(config)
     if problems:
         raise bad_config(problems)
     _tls(config)
@@ -166,12 +166,13 @@ def _standby_problems(config: Config) -> list[str]:
 
 def _try_ports(config: Config) -> None:
     """See that the ports can be had. The doors take them later, with a data folder behind them."""
-    native, http, amqp = config.native, config.http, config.amqp
+    native, http, amqp, grpc = config.native, config.http, config.amqp, config.grpc
     has_pages = http.enabled and has_http()
     for is_wanted, host, port, flag in (
         (True, native.host, native.port, "--port"),
         (has_pages, http.host, http.port, "--http-port"),
         (amqp.enabled, amqp.host, amqp.port, "--amqp-port"),
+        (grpc.enabled, grpc.host, grpc.port, "--grpc-port"),
         (
             amqp.enabled and amqp.management,
             amqp.host,
@@ -320,12 +321,15 @@ async def _start(
     address = _announce(config, native)
     amqp = await _open_amqp(broker, config, forwarding)
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
+    grpc = await _open_grpc(broker, config)
     http = await _open_http(broker, config, tls, forwarding)
     pages = "" if http is None else _announce_http(config, http)
     management = None
     if amqp is not None:
         management = await _open_management(broker, config, amqp, tls, forwarding)
-    doors: list[Door] = [door for door in (management, amqp, http, native) if door is not None]
+    doors: list[Door] = [
+        each for each in (management, amqp, grpc, http, native) if each is not None
+    ]
     doors += await _open_peer(broker, worker, config, tls)
     level = config.data.durability.value
     where = {"address": address, "http": pages, "data": _folder(config)}
@@ -395,6 +399,13 @@ async def _open_amqp(
     scheme = "amqps" if context else "amqp"
     typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
     return door
+
+
+async def _open_grpc(broker: Broker, config: Config) -> Door | None:
+    try:
+        return await open_grpc(broker, config)
+    except OSError as error:
+        raise _cannot_listen(error, config.grpc.host, config.grpc.port, "--grpc-port") from None
 
 
 async def _open_management(
@@ -558,54 +569,6 @@ def _failed(error: BaseException | None) -> Exit:
         raise Failure(str(error), code=Exit.STORAGE)
     log.error("broker failed", exc_info=error)
     return Exit.FAILED
-
-
-# The store of blobs that is configured.
-
-_blob_log = structlog.get_logger(component="blobs")
-
-
-def store_of(config: Config, environment: Mapping[str, str]) -> Callable[[str], Blobs] | None:
-    """Return what opens the store of blobs; None if they are in the data folder."""
-    if config.blobs.store is Store.FOLDER:
-        return None
-    problems = []
-    if not config.blobs.bucket:
-        problems.append("blobs.bucket: needed with `blobs.store: s3`")
-    if config.data.durability is Level.MEMORY:
-        problems.append("blobs.store: `s3` needs a `data.durability` other than `memory`")
-    if find_spec("obstore") is None:
-        problems.append("blobs.store: `s3` needs obstore; pip install 'jackalope[s3]'")
-    if problems:
-        raise bad_config(problems)
-    claims = not config.peer.follow  # A standby may have the bucket of the broker it follows.
-    return lambda owner: _open_s3(config.blobs, environment, owner, claims=claims)
-
-
-def _open_s3(
-    settings: BlobsConfig, environment: Mapping[str, str], owner: str, *, claims: bool
-) -> Blobs:
-    from jackalope.storage.blobs.s3 import Keys, S3Blobs, S3Place, keys_from
-
-    keys = None
-    if settings.credentials_file:
-        keys = keys_from(Path(settings.credentials_file))
-    elif "AWS_ACCESS_KEY_ID" in environment and "AWS_SECRET_ACCESS_KEY" in environment:
-        keys = Keys(
-            environment["AWS_ACCESS_KEY_ID"],
-            environment["AWS_SECRET_ACCESS_KEY"],
-            environment.get("AWS_SESSION_TOKEN", ""),
-        )
-    place = S3Place(
-        settings.bucket, settings.prefix.strip("/"), settings.endpoint, settings.region, keys
-    )
-    blobs = S3Blobs(place, owner, settings.link_life_us // SECOND)
-    try:
-        if claims:
-            blobs.claim()
-    except OutOfReach as fault:
-        log.warning("the blob store is unreachable", fault=str(fault))
-    return blobs
 
 
 # The launchers that are configured: made, and brought to work.

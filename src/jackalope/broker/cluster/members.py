@@ -31,6 +31,7 @@ class Member(msgspec.Struct, frozen=True):
     native: int
     http: int
     amqp: int
+    grpc: int
     management: int
     route: int
     peer: int
@@ -63,6 +64,7 @@ def _read(text: str, config: Config) -> Member:
         "native": config.native.port,
         "http": config.http.port,
         "amqp": config.amqp.port,
+        "grpc": config.grpc.port,
         "management": config.amqp.management_port,
         "route": ROUTE_PORT,
         "peer": PEER_PORT,

@@ -61,13 +61,15 @@ def exposure_problems(config: Config, *, has_keys: bool) -> list[str]:
 def _exposed(config: Config) -> Iterable[tuple[str, str, bool]]:
     """Yield the doors that other machines reach, where they listen, and whether with TLS."""
     has_certificate = bool(config.tls.cert)
-    native, http, amqp = config.native, config.http, config.amqp
+    native, http, amqp, grpc = config.native, config.http, config.amqp, config.grpc
     if not is_loopback(native.host):
         yield "native", native.host, has_certificate and native.tls
     if http.enabled and not is_loopback(http.host):
         yield "http", http.host, has_certificate and http.tls
     if amqp.enabled and not is_loopback(amqp.host):
         yield "amqp", amqp.host, has_certificate and amqp.tls
+    if grpc.enabled and not is_loopback(grpc.host):
+        yield "grpc", grpc.host, has_certificate and grpc.tls
 
 
 def server_context(tls: TlsConfig, client_ca: str = "") -> ssl.SSLContext | None:

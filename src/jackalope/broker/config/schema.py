@@ -12,6 +12,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker.config.listening import MEBIBYTE, GrpcConfig, ListenConfig, Port
+from jackalope.broker.config.listening import about as _about
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
@@ -19,8 +21,6 @@ from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.wire.frames import FRAME_BYTES_MAX
-
-MEBIBYTE = 1024 * 1024
 
 
 class LogLevel(StrEnum):
@@ -46,10 +46,6 @@ class Store(StrEnum):
 
     FOLDER = "folder"
     S3 = "s3"
-
-
-def _about(text: str, **bounds: Any) -> Meta:
-    return Meta(description=text, **bounds)
 
 
 def _secret(text: str) -> Meta:
@@ -135,22 +131,6 @@ class BlobsConfig(msgspec.Struct, frozen=True):
         int,
         _about("How long an upload or download link to the store is valid.", ge=MINUTE, le=7 * DAY),
     ] = 15 * MINUTE
-
-
-Port = Annotated[int, _about("The port to listen on; 0 for any free one.", ge=0, le=65_535)]
-
-
-class ListenConfig(msgspec.Struct, frozen=True):
-    """The settings that all doors share."""
-
-    host: Annotated[
-        str, _about("The address to listen on; `0.0.0.0` for all interfaces.", min_length=1)
-    ] = "127.0.0.1"
-    port: Port = 0
-    max_connections: Annotated[
-        int, _about("The maximum number of open connections; more are refused.", ge=1, le=1_000_000)
-    ] = 10_000
-    tls: Annotated[bool, _about("Use TLS if `tls.cert` is set.")] = True
 
 
 class NativeConfig(ListenConfig, frozen=True):
@@ -563,8 +543,8 @@ class ClusterConfig(msgspec.Struct, frozen=True):
         tuple[str, ...],
         _about(
             "The nodes: `name=host`, followed by `native=PORT`, `http=PORT`, `amqp=PORT`, "
-            "`management=PORT`, `route=PORT` or `peer=PORT` where a port is not the default. One, "
-            "three or five."
+            "`grpc=PORT`, `management=PORT`, `route=PORT` or `peer=PORT` where a port is not the "
+            "default. One, three or five."
         ),
     ] = ()
     secret: Annotated[str, _secret("The secret by which the nodes recognize each other.")] = ""
@@ -677,6 +657,7 @@ class Config(msgspec.Struct, frozen=True):
     native: NativeConfig = NativeConfig()
     http: HttpConfig = HttpConfig()
     amqp: AmqpConfig = AmqpConfig()
+    grpc: GrpcConfig = GrpcConfig()
     tls: TlsConfig = TlsConfig()
     auth: AuthConfig = AuthConfig()
     limits: LimitsConfig = LimitsConfig()

@@ -72,8 +72,8 @@ async def _promote_folder(config: "Config") -> "Promoted":
     """Promote a standby that does not run."""
     from jackalope.broker.cluster.standby import Standby
     from jackalope.broker.service import Broker
+    from jackalope.cli.blob_store import store_of
     from jackalope.cli.peering import pair_of
-    from jackalope.cli.serving import store_of
     from jackalope.storage import Storage, StorageFault
     from jackalope.storage.standby import finish_copy, read_standby
 

@@ -52,6 +52,10 @@ class Flags(Options):
         str | None,
         opt("--amqp-management-port PORT", "The port of the management API; 0 for any free one."),
     ] = None
+    grpc: Annotated[bool, opt("--grpc", "Open the gRPC door, on 127.0.0.1:7422.")] = False
+    grpc_port: Annotated[
+        str | None, opt("--grpc-port PORT", "The port of the gRPC door; 0 for any free one.")
+    ] = None
     tls_cert: Annotated[
         str | None, opt("--tls-cert FILE", "The TLS certificate of all doors, in PEM format.")
     ] = None
@@ -84,6 +88,10 @@ class Flags(Options):
         """Return whether the AMQP door is asked for."""
         return self.amqp or self.amqp_port is not None or self.has_management()
 
+    def has_grpc(self) -> bool:
+        """Return whether the gRPC door is asked for."""
+        return self.grpc or self.grpc_port is not None
+
     def has_management(self) -> bool:
         """Return whether the management API is asked for."""
         return self.amqp_management or self.amqp_management_port is not None
@@ -102,6 +110,8 @@ class Flags(Options):
             "--amqp-port": ("amqp.port", self.amqp_port),
             "--amqp-management": ("amqp.management", "true" if self.has_management() else None),
             "--amqp-management-port": ("amqp.management_port", self.amqp_management_port),
+            "--grpc": ("grpc.enabled", "true" if self.has_grpc() else None),
+            "--grpc-port": ("grpc.port", self.grpc_port),
             "--tls-cert": ("tls.cert", self.tls_cert),
             "--tls-key": ("tls.key", self.tls_key),
             "--insecure": ("auth.insecure", "true" if self.insecure else None),
@@ -149,6 +159,7 @@ def serve(
         jackalope serve --data /var/lib/jackalope --log-format json
         jackalope serve --host 0.0.0.0 --tls-cert broker.crt --tls-key broker.key
         jackalope serve --amqp
+        jackalope serve --grpc
         jackalope serve --follow 10.0.0.1:7423 --config standby.yaml
         jackalope serve --config jackalope.yaml --durability interval
     """

@@ -37,10 +37,11 @@ from jackalope.core.commands import (
     SubmitTasks,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
-from jackalope.core.effects import Accepted, Answered, Assignment, Effect, Reply
+from jackalope.core.effects import Assignment, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, Error
+from jackalope.doors.gathering import Gathering
 from jackalope.storage import StorageFault
 from jackalope.wire.messages import Manage, Result
 
@@ -49,36 +50,6 @@ _TOKEN_BYTES = 24
 
 #: What becomes commands of the core.
 ForCore = Command | Result | Manage
-
-
-class Gathering:
-    """One answer to a request that became several commands."""
-
-    __slots__ = ("_accepted", "_begins", "_left", "_refused", "_sizes", "ref")
-
-    def __init__(self, ref: int, sizes: list[int]) -> None:
-        self.ref = ref
-        self._begins = [sum(sizes[:number]) for number in range(len(sizes))]
-        self._sizes = list(sizes)
-        self._left = len(sizes)
-        self._accepted = 0
-        self._refused: list[tuple[int, Refusal]] = []
-
-    def take(self, body: Answered) -> Answered | None:
-        """Take one part of the answer, and return the whole when it is complete."""
-        begin, size = self._begins.pop(0), self._sizes.pop(0)
-        self._left -= 1
-        if isinstance(body, Refusal):
-            # The whole part was refused: each of its items was.
-            self._refused += [(begin + index, body) for index in range(size)]
-        elif isinstance(body, Accepted):
-            self._accepted += body.count
-            self._refused += [(begin + index, refusal) for index, refusal in body.refused]
-        if self._left:
-            return None
-        if isinstance(body, Refusal) and body.code is Code.UNKNOWN_SESSION:
-            return body  # It is about the session, not about any one attempt.
-        return Accepted(self._accepted, tuple(self._refused))
 
 
 def commands_of(

@@ -27,9 +27,9 @@ from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef
 from jackalope.doors.forwarding import Way
+from jackalope.doors.gathering import Gathering
 from jackalope.doors.native.commands import (
     ForCore,
-    Gathering,
     bodies_of,
     commands_of,
     refuse_oversized,

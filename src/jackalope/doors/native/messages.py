@@ -1,9 +1,6 @@
 """Messages: one connection's end of the message hub.
 
-Owns the translation between frames and the hub, and which permission each frame needs.
-Sending a message makes others do something, as submitting a task does; taking calls is work; and
-receiving broadcasts is reading. Messages go to the whole namespace, so a key for some queues alone
-does not cover them.
+Owns the translation between frames and the hub, and which use of the hub each frame is.
 """
 
 from __future__ import annotations
@@ -13,7 +10,14 @@ from collections.abc import Callable
 from jackalope.broker.access import Principal
 from jackalope.broker.events import Events as Happenings
 from jackalope.broker.events import Subscription
-from jackalope.broker.message_hub import MessageHub, Seat
+from jackalope.broker.message_hub import (
+    TO_HEAR,
+    TO_SEND,
+    TO_TAKE_CALLS,
+    MessageHub,
+    Seat,
+    refuse_messages,
+)
 from jackalope.core.api_key import Permission
 from jackalope.core.effects import Accepted
 from jackalope.core.refusals import Code, Refusal
@@ -54,7 +58,8 @@ class Messaging:
         """Process a message of the peer, and return how many frames it caused for others."""
         if self._seat is None:
             self._seat = self._switchboard.sit(namespace, self)
-        outcome = _refuse(principal, message) or self._act(self._seat, message)
+        refusal = refuse_messages(principal, _needs(message))
+        outcome = refusal or self._act(self._seat, message)
         if message.ref:
             body = outcome if isinstance(outcome, Refusal) else Accepted(outcome)
             self._write(answer(message.ref, body))
@@ -97,26 +102,13 @@ class Messaging:
         self._write(Heard(subject, sender, body, missed))
 
 
-def _refuse(principal: Principal, message: Messages) -> Refusal | None:
-    if principal.key is None:
-        return None
-    for permission in _needs(message):
-        refusal = principal.refuse(permission)
-        if refusal is not None:
-            return refusal
-    if principal.queues:
-        message_text = "messages require an API key for all queues of the namespace"
-        return Refusal(Code.FORBIDDEN, message_text)
-    return None
-
-
 def _needs(message: Messages) -> list[Permission]:
     if isinstance(message, Call | Broadcast):
-        return [Permission.SUBMIT_TASKS]
+        return [TO_SEND]
     if isinstance(message, CallReply) or message.recipients:
         is_reading = isinstance(message, Listen) and bool(message.broadcasts)
-        return [Permission.WORK] + [Permission.READ_TASKS] * is_reading
-    return [Permission.READ_TASKS]
+        return [TO_TAKE_CALLS] + [TO_HEAR] * is_reading
+    return [TO_HEAR]
 
 
 # Subscriptions: the events that one connection asks for.

@@ -581,7 +581,7 @@ class WorkerServiceServicer:
 
     def Work(self, request_iterator, context):
         """Work: one stream is one session of a worker. The first message is a join; then the broker sends
-        assignments, and the worker reports what becomes of them. When the stream breaks, the worker
+        assignments, and the worker reports their outcome. When the stream breaks, the worker
         joins again over another one with what it still runs, within its grace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -1360,7 +1360,7 @@ class BlobServiceServicer:
     """
 
     def UploadBlob(self, request_iterator, context):
-        """Upload a body. The answer names it for one submit or one result within two minutes.
+        """Upload a body. The answer names it for one submit or one result within a minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -212,7 +212,7 @@ class WorkerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> WorkerServiceAsyncStub: ...
     Work: _grpc.StreamStreamMultiCallable[_jackalope_pb2.WorkRequest, _jackalope_pb2.WorkResponse]
     """Work: one stream is one session of a worker. The first message is a join; then the broker sends
-    assignments, and the worker reports what becomes of them. When the stream breaks, the worker
+    assignments, and the worker reports their outcome. When the stream breaks, the worker
     joins again over another one with what it still runs, within its grace.
     """
     Beat: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.BeatRequest, _jackalope_pb2.BeatResponse]
@@ -229,7 +229,7 @@ class WorkerServiceAsyncStub(WorkerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Work: _aio.StreamStreamMultiCallable[_jackalope_pb2.WorkRequest, _jackalope_pb2.WorkResponse]  # type: ignore[assignment]
     """Work: one stream is one session of a worker. The first message is a join; then the broker sends
-    assignments, and the worker reports what becomes of them. When the stream breaks, the worker
+    assignments, and the worker reports their outcome. When the stream breaks, the worker
     joins again over another one with what it still runs, within its grace.
     """
     Beat: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.BeatRequest, _jackalope_pb2.BeatResponse]  # type: ignore[assignment]
@@ -249,7 +249,7 @@ class WorkerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_jackalope_pb2.WorkResponse], _abc.AsyncIterator[_jackalope_pb2.WorkResponse]]:
         """Work: one stream is one session of a worker. The first message is a join; then the broker sends
-        assignments, and the worker reports what becomes of them. When the stream breaks, the worker
+        assignments, and the worker reports their outcome. When the stream breaks, the worker
         joins again over another one with what it still runs, within its grace.
         """
 
@@ -476,7 +476,7 @@ class BlobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BlobServiceAsyncStub: ...
     UploadBlob: _grpc.StreamUnaryMultiCallable[_jackalope_pb2.UploadBlobRequest, _jackalope_pb2.UploadBlobResponse]
-    """Upload a body. The answer names it for one submit or one result within two minutes."""
+    """Upload a body. The answer names it for one submit or one result within a minute."""
     DownloadBlob: _grpc.UnaryStreamMultiCallable[_jackalope_pb2.DownloadBlobRequest, _jackalope_pb2.DownloadBlobResponse]
     """Download the payload or the result of a task."""
 
@@ -486,7 +486,7 @@ class BlobServiceAsyncStub(BlobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UploadBlob: _aio.StreamUnaryMultiCallable[_jackalope_pb2.UploadBlobRequest, _jackalope_pb2.UploadBlobResponse]  # type: ignore[assignment]
-    """Upload a body. The answer names it for one submit or one result within two minutes."""
+    """Upload a body. The answer names it for one submit or one result within a minute."""
     DownloadBlob: _aio.UnaryStreamMultiCallable[_jackalope_pb2.DownloadBlobRequest, _jackalope_pb2.DownloadBlobResponse]  # type: ignore[assignment]
     """Download the payload or the result of a task."""
 
@@ -499,7 +499,7 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_jackalope_pb2.UploadBlobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_jackalope_pb2.UploadBlobResponse, _abc.Awaitable[_jackalope_pb2.UploadBlobResponse]]:
-        """Upload a body. The answer names it for one submit or one result within two minutes."""
+        """Upload a body. The answer names it for one submit or one result within a minute."""
 
     @_abc_1.abstractmethod
     def DownloadBlob(

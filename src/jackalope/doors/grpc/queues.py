@@ -1,0 +1,170 @@
+"""Queues over gRPC: their policies, pauses and batches; and the limits of tags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jackalope.broker import queries
+from jackalope.broker.client_session import of_kind
+from jackalope.broker.queries import About, Refused
+from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
+from jackalope.core.effects import Declared
+from jackalope.core.limits import TIME_US_MAX
+from jackalope.core.policy import Done, OnLost, OnRestart, Policy
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.settings import keys_of
+from jackalope.doors.grpc.calls import Call
+from jackalope.doors.grpc.errors import BadField
+from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
+from jackalope.doors.grpc.task_messages import SAME, counts_shown
+from jackalope.doors.grpc.values import Words, from_duration, to_duration, to_time
+from jackalope.wire.views import BatchView, QueueView
+
+_PAGE_DEFAULT = 100
+
+#: The fields of a policy that are words.
+_WORDS: dict[str, Words[Any]] = {
+    "on_lost": Words(pb.OnLost, OnLost),
+    "on_restart": Words(pb.OnRestart, OnRestart),
+    "done": Words(pb.Done, Done),
+    "same": SAME,
+}
+
+
+def changes_of(policy: pb.QueuePolicy) -> dict[str, object]:
+    """Return the fields that are set, as the core takes them."""
+    changes: dict[str, object] = {}
+    for key, field in keys_of(Policy).items():
+        if not policy.HasField(key):
+            continue
+        if field.name.endswith("_us"):
+            try:
+                changes[field.name] = from_duration(policy, key)
+            except BadField as bad:
+                raise bad.below("policy") from None
+        elif key in _WORDS:
+            changes[key] = _WORDS[key].required(getattr(policy, key), f"policy.{key}")
+        else:
+            changes[key] = getattr(policy, key)
+    return changes
+
+
+def policy_shown(policy: Policy) -> pb.QueuePolicy:
+    values: dict[str, Any] = {}
+    for key, field in keys_of(Policy).items():
+        value = getattr(policy, field.name)
+        if field.name.endswith("_us"):
+            values[key] = to_duration(value)
+        else:
+            values[key] = _WORDS[key].number(value) if key in _WORDS else value
+    return pb.QueuePolicy(**values)
+
+
+def _queue_shown(view: QueueView) -> pb.Queue:
+    return pb.Queue(
+        queue=view.queue,
+        counts=counts_shown(view.counts),
+        depth=view.depth,
+        workers=view.workers,
+        policy=policy_shown(view.policy),
+        paused_by=view.paused_by,
+        oldest_ready_at=to_time(view.oldest_ready_us),
+    )
+
+
+class QueueService:
+    """Queues."""
+
+    async def list_queues(self, call: Call, _: pb.ListQueuesRequest) -> pb.ListQueuesResponse:
+        views = await call.view(queries.queues)
+        return pb.ListQueuesResponse(queues=map(_queue_shown, views))
+
+    async def get_queue(self, call: Call, request: pb.GetQueueRequest) -> pb.GetQueueResponse:
+        views = await call.view(queries.queues, About(queue=request.queue))
+        if not request.queue or not views:
+            message = f"no queue {request.queue!r}; list the queues"
+            raise Refused(Refusal(Code.UNKNOWN_QUEUE, message))
+        return pb.GetQueueResponse(queue=_queue_shown(views[0]))
+
+    async def declare_queue(
+        self, call: Call, request: pb.DeclareQueueRequest
+    ) -> pb.DeclareQueueResponse:
+        command = DeclareQueue(
+            queue=request.queue, changes=changes_of(request.policy), preset=request.preset
+        )
+        declared = of_kind(await call.ask(command), Declared)
+        return pb.DeclareQueueResponse(policy=policy_shown(declared.policy))
+
+    async def delete_queue(
+        self, call: Call, request: pb.DeleteQueueRequest
+    ) -> pb.DeleteQueueResponse:
+        await call.ask(DeleteQueue(queue=request.queue))
+        return pb.DeleteQueueResponse()
+
+    async def pause_queue(self, call: Call, request: pb.PauseQueueRequest) -> pb.PauseQueueResponse:
+        await call.ask(PauseQueue(queue=request.queue))
+        return pb.PauseQueueResponse()
+
+    async def resume_queue(
+        self, call: Call, request: pb.ResumeQueueRequest
+    ) -> pb.ResumeQueueResponse:
+        await call.ask(ResumeQueue(queue=request.queue))
+        return pb.ResumeQueueResponse()
+
+
+class LimitService:
+    """Limits of tags."""
+
+    async def list_limits(self, call: Call, _: pb.ListLimitsRequest) -> pb.ListLimitsResponse:
+        views = await call.view(queries.limits)
+        return pb.ListLimitsResponse(
+            limits=[
+                pb.Limit(tag=each.tag, limit=each.limit, in_flight=each.in_flight) for each in views
+            ]
+        )
+
+    async def set_limit(self, call: Call, request: pb.SetLimitRequest) -> pb.SetLimitResponse:
+        await call.ask(LimitTag(tag=request.tag, limit=request.limit))
+        return pb.SetLimitResponse()
+
+    async def delete_limit(
+        self, call: Call, request: pb.DeleteLimitRequest
+    ) -> pb.DeleteLimitResponse:
+        await call.ask(LimitTag(tag=request.tag, limit=-1))
+        return pb.DeleteLimitResponse()
+
+
+class BatchService:
+    """Batches of queues."""
+
+    async def list_batches(
+        self, call: Call, request: pb.ListBatchesRequest
+    ) -> pb.ListBatchesResponse:
+        token = request.page_token
+        if token and not (token.isascii() and token.isdecimal() and int(token) <= TIME_US_MAX):
+            raise BadField("page_token", "must be that of the page before")
+        about = About(
+            queue=request.queue, limit=request.page_size or _PAGE_DEFAULT, before=int(token or 0)
+        )
+        views = await call.view(queries.batches, about)
+        is_last = len(views) < min(about.limit, queries.PAGE_ROWS_MAX) or views[-1].number <= 1
+        return pb.ListBatchesResponse(
+            batches=map(_batch_shown, views),
+            next_page_token="" if is_last else str(views[-1].number),
+        )
+
+    async def get_batch(self, call: Call, request: pb.GetBatchRequest) -> pb.GetBatchResponse:
+        views = []
+        if 0 < request.number < TIME_US_MAX:
+            about = About(queue=request.queue, limit=1, before=request.number + 1)
+            views = await call.view(queries.batches, about)
+        if not views or views[0].number != request.number:
+            message = f"queue {request.queue!r} has no batch {request.number}"
+            raise Refused(Refusal(Code.UNKNOWN_QUEUE, message))
+        return pb.GetBatchResponse(batch=_batch_shown(views[0]))
+
+
+def _batch_shown(view: BatchView) -> pb.Batch:
+    return pb.Batch(
+        queue=view.queue, number=view.number, counts=counts_shown(view.counts), is_full=view.is_full
+    )

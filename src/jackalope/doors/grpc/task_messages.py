@@ -1,0 +1,255 @@
+"""Tasks as messages: what is submitted, filtered and shown.
+
+Owns the rules by which messages become tasks of the core, and views of the broker messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jackalope.core.commands import Action, RetryTerms
+from jackalope.core.durations import HOUR, SECOND
+from jackalope.core.effects import Accepted, AcceptedRequests, Served, TaskEnded, TaskProgressed
+from jackalope.core.filter import Filter
+from jackalope.core.ids import NO_TASK, TaskId, id_text
+from jackalope.core.lifecycle import Reason, State
+from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.shapes.request import How, Same
+from jackalope.core.task import (
+    PRIORITY_DEFAULT,
+    Error,
+    OnDependency,
+    Options,
+    Retry,
+    Signal,
+    Stage,
+    TaskSpec,
+    size_of,
+)
+from jackalope.doors.grpc.errors import BadField
+from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
+from jackalope.doors.grpc.values import (
+    Words,
+    from_duration,
+    from_struct,
+    from_time,
+    id_of,
+    ids_of,
+    maybe_id,
+    to_duration,
+    to_struct,
+    to_time,
+)
+from jackalope.wire.views import ErrorView, ProgressView, TaskView
+
+STATES = Words(pb.TaskState, State)
+ACTIONS = Words(pb.TaskAction, Action)
+SAME = Words(pb.SameRequest, Same)
+SIGNALS = Words(pb.Signal, Signal)
+_REASONS = Words(pb.DeathReason, Reason)
+_HOW = Words(pb.HowServed, How)
+_STAGES = Words(pb.SignalStage, Stage)
+_ON_DEPENDENCY = Words(pb.OnDependency, OnDependency)
+
+#: What a task's own number of retries means if it says nothing else.
+_RETRY_BASE_US = 5 * SECOND
+_RETRY_FACTOR = 2.0
+_RETRY_CAP_US = HOUR
+
+
+# In.
+
+
+def spec_of(task: pb.TaskSpec, fresh: Callable[[], TaskId]) -> TaskSpec:
+    """Return a task as the core takes it, with a fresh id if it has none."""
+    if not task.queue:
+        raise BadField("queue", "must be set")
+    return TaskSpec(
+        id_of(task.id, "id") if task.id else fresh(),
+        task.queue,
+        task.name,
+        task.key,
+        task.priority if task.HasField("priority") else PRIORITY_DEFAULT,
+        task.payload,
+        _options_of(task) if _has_options(task) else None,
+    )
+
+
+def _has_options(task: pb.TaskSpec) -> bool:
+    return bool(
+        task.alias
+        or task.tags
+        or task.depends_on
+        or task.on_dependency
+        or task.parent
+        or task.held
+        or task.same
+        or task.version
+        or task.HasField("headers")
+        or task.HasField("run_at")
+        or task.HasField("expires_at")
+        or task.HasField("timeout")
+        or task.HasField("retry")
+    )
+
+
+def _options_of(task: pb.TaskSpec) -> Options:
+    return Options(
+        alias=task.alias,
+        headers=from_struct(task.headers, "headers") if task.HasField("headers") else {},
+        tags=tuple(task.tags),
+        run_at_us=from_time(task, "run_at"),
+        expires_at_us=from_time(task, "expires_at"),
+        timeout_us=from_duration(task, "timeout"),
+        retry=_retry_of(task.retry) if task.HasField("retry") else None,
+        depends_on=ids_of(task.depends_on, "depends_on"),
+        on_dependency=_ON_DEPENDENCY.word(task.on_dependency, "on_dependency") or OnDependency.DEAD,
+        parent=maybe_id(task.parent, "parent"),
+        held=task.held,
+        same=SAME.word(task.same, "same"),
+        version=task.version,
+    )
+
+
+def _retry_of(retry: pb.Retry) -> Retry:
+    try:
+        base_us = from_duration(retry, "base", _RETRY_BASE_US)
+        cap_us = from_duration(retry, "cap", _RETRY_CAP_US)
+    except BadField as bad:
+        raise bad.below("retry") from None
+    return Retry(retry.retries, base_us, retry.factor or _RETRY_FACTOR, cap_us)
+
+
+def filter_of(given: pb.TaskFilter) -> Filter:
+    try:
+        older_than_us = from_time(given, "older_than")
+    except BadField as bad:
+        raise bad.below("filter") from None
+    states = [
+        STATES.required(number, f"filter.states[{place}]")
+        for place, number in enumerate(given.states)
+    ]
+    return Filter(
+        states=tuple(sorted(set(states))),
+        queue=given.queue,
+        name=given.name,
+        key=given.key,
+        tag=given.tag,
+        parent=maybe_id(given.parent, "filter.parent"),
+        batch=given.batch,
+        text=given.text,
+        older_than_us=older_than_us,
+    )
+
+
+def terms_of(given: pb.RetryTerms) -> RetryTerms:
+    try:
+        timeout_us = from_duration(given, "timeout") if given.HasField("timeout") else None
+    except BadField as bad:
+        raise bad.below("terms") from None
+    return RetryTerms(
+        given.retries if given.HasField("retries") else None,
+        timeout_us,
+        given.priority if given.HasField("priority") else None,
+    )
+
+
+# Out.
+
+
+def served_by(accepted: Accepted) -> dict[int, Served]:
+    return dict(accepted.served) if isinstance(accepted, AcceptedRequests) else {}
+
+
+def served_shown(served: Served) -> pb.Served:
+    return pb.Served(
+        how=_HOW.number(served.how),
+        task_id=id_text(served.task),
+        made_at=to_time(served.made_us),
+        worker=served.worker,
+    )
+
+
+def error_shown(error: Error | ErrorView | None) -> pb.TaskError | None:
+    if error is None:
+        return None
+    return pb.TaskError(type=error.type, message=error.message, trace=error.trace)
+
+
+def progress_shown(progress: ProgressView | TaskProgressed | None) -> pb.Progress | None:
+    if progress is None:
+        return None
+    return pb.Progress(at=to_time(progress.at_us), percent=progress.percent, note=progress.note)
+
+
+def ended_shown(ended: TaskEnded) -> pb.TaskEnded:
+    result = ended.result
+    return pb.TaskEnded(
+        id=id_text(ended.task),
+        state=STATES.number(ended.state),
+        result=result if isinstance(result, bytes) else None,
+        result_size=size_of(result),
+        reason=_REASONS.number(ended.reason),
+        error=error_shown(ended.error),
+    )
+
+
+def small(body: object) -> bytes | None:
+    """Return a body that fits into a message; None if it must be downloaded."""
+    return body if isinstance(body, bytes) and len(body) <= INLINE_BYTES_MAX else None
+
+
+def counts_shown(counts: Mapping[State, int]) -> list[pb.StateCount]:
+    return [
+        pb.StateCount(state=STATES.number(state), count=count)
+        for state, count in sorted(counts.items())
+    ]
+
+
+def task_shown(view: TaskView) -> pb.Task:
+    asked = view.request
+    signal = None
+    if asked is not None:
+        signal = pb.SignalStatus(
+            signal=SIGNALS.number(asked.signal),
+            stage=_STAGES.number(asked.stage),
+            by=asked.by,
+            at=to_time(asked.at_us),
+        )
+    return pb.Task(
+        id=id_text(view.id),
+        state=STATES.number(view.state),
+        tags=view.tags,
+        headers=to_struct(view.headers),
+        parent=id_text(view.parent) if view.parent != NO_TASK else "",
+        submitted_by=view.by,
+        created_at=to_time(view.created_us),
+        due_at=to_time(view.due_us),
+        expires_at=to_time(view.expires_us),
+        started_at=to_time(view.started_us),
+        ended_at=to_time(view.ended_us),
+        updated_at=to_time(view.updated_us),
+        forgotten_at=to_time(view.forget_us),
+        depends_on=_texts(view.depends_on),
+        waiting_for=_texts(view.waiting_for),
+        reason=_REASONS.number(view.reason),
+        error=error_shown(view.error),
+        progress=progress_shown(view.progress),
+        signal=signal,
+        timeout=to_duration(view.timeout_us) if view.timeout_us else None,
+        how=_HOW.number(view.how),
+        **{name: getattr(view, name) for name in _AS_THEY_ARE},
+    )
+
+
+#: The fields of a task that are the same in the view.
+_AS_THEY_ARE: Sequence[Any] = (
+    *("namespace", "queue", "name", "key", "alias", "priority", "batch", "worker", "fence"),
+    *("attempts", "failures", "crashes", "interruptions", "retries"),
+    *("payload_size", "result_size", "payload", "result"),
+)
+
+
+def _texts(ids: Sequence[TaskId]) -> list[str]:
+    return [id_text(each) for each in ids]
