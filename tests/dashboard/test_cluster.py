@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 
+from jackalope.broker.access import hash_of, id_of, new_token
 from tests.cluster.brokers import Brokers, running, until
 from tests.cluster.pairs import Pair, started, trouble
 from tests.dashboard.conftest import Open
@@ -62,3 +64,35 @@ def test_a_standby_shows_how_far_it_is_behind(tmp_path: Path, open_page: Open) -
         gone = page.get_by_role("alert").filter(has_text="the primary is not followed")
         expect(gone).to_be_visible(timeout=WAIT_MS)
         expect(rows.filter(has_text="unreachable")).to_contain_text("primary")
+
+
+def test_a_visitor_stays_signed_in_when_the_leader_is_killed(
+    tmp_path: Path, open_page: Open
+) -> None:
+    token = new_token()
+    key = {"id": id_of(token), "hash": hash_of(token), "name": "ada", "permissions": ["admin"]}
+    with running(tmp_path, auth={"keys": [key]}) as brokers:
+        leader = brokers.leader()
+        follower = brokers.follower()
+        until(lambda: follower.get("/health/ready")[0] == 200, brokers.all)
+        page = open_page(f"http://{follower.address('http')}/")
+        page.get_by_label("Token of an API key").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        live = page.get_by_text("live", exact=True)
+        expect(live).to_be_visible(timeout=WAIT_MS)
+        page.evaluate("window.isTheSame = true")
+        leader.kill()
+        brokers.leader()
+        answer = httpx.post(
+            f"http://{follower.address('http')}/api/v1/tasks",
+            json={"queue": "afterwards", "task_type": "t"},
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=30,
+        )
+        assert answer.status_code == 201
+        page.get_by_role("navigation").get_by_role("link", name="Queues").click()
+        # The next leader tells of it, over a WebSocket that the page has opened again.
+        expect(page.get_by_role("link", name="afterwards")).to_be_visible(timeout=WAIT_MS)
+        expect(live).to_be_visible(timeout=WAIT_MS)
+        expect(page.get_by_label("Token of an API key")).to_have_count(0)
+        assert page.evaluate("window.isTheSame") is True

@@ -17,7 +17,7 @@ from jackalope.broker.config.schema import Forward
 from jackalope.core.commands import SubmitTasks
 from jackalope.doors.forwarding import MAGIC, Forwarding, Handed, Letter, Way, choose
 from jackalope.doors.splice import BUFFER_BYTES, Silence
-from jackalope.wire.messages import Hello, Moved, Welcome
+from jackalope.wire.messages import Hello, Moved, Notice, Welcome
 from tests.certificates import certificates
 from tests.doors.elsewhere import SECRET, Elsewhere
 from tests.doors.harness import PATIENCE_S, House, Peer, codec, open_house, run, spec
@@ -102,6 +102,32 @@ def test_a_peer_that_follows_is_sent_on() -> None:
             moved = await peer.expect(Moved)
             assert (moved.address, moved.epoch) == (both.cluster.address, 7)
             assert both.forwarding.spliced["native"] == 0
+
+    run(play())
+
+
+@pytest.mark.parametrize(
+    ("mode", "follows", "said"),
+    [
+        (Forward.AUTO, True, Notice("moved", "b:1")),
+        (Forward.NEVER, True, Notice("moved", "b:1")),
+        (Forward.AUTO, False, Notice("goodbye", "why")),
+        (Forward.ALWAYS, True, Notice("goodbye", "why")),  # It may be unable to go there.
+    ],
+)
+def test_sessions_of_a_node_that_leads_no_more_are_sent_on(
+    mode: Forward, follows: bool, said: Notice
+) -> None:
+    async def play() -> None:
+        async with open_house(None) as house:
+            cluster = put_into_cluster(house, None, mode)
+            peer = await house.connect()
+            await peer.send(Hello(name="new", follows=follows))
+            await peer.expect(Welcome)
+            cluster.move("b:1")
+            house.broker.end_sessions("why")
+            assert await peer.expect(Notice) == said
+            alone(house)
 
     run(play())
 

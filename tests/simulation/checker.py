@@ -145,6 +145,7 @@ class Checker:
             self._end(record.task, record.to)
 
     def _on_moved(self, record: TaskMoved) -> None:
+        demand(record.task in self.shadow.book.tasks, "only what was accepted moves", record)
         task = self.shadow.book.tasks[record.task]
         if record.to is State.READY and record.event is not Event.RETRY:
             demand(task.due_us <= record.at_us, "no task starts early", task, record)

@@ -11,7 +11,7 @@ from jackalope.errors import ConnectionLost, JackalopeError, ProtocolError, Reje
 from jackalope.transport import connector as connector_module
 from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connector import Connector
-from jackalope.wire.messages import AnyMessage, Hello, Nack, Welcome
+from jackalope.wire.messages import AnyMessage, Hello, Nack, Notice, Welcome
 from tests.client.peer import ScriptedBroker, run, until
 from tests.ports import refusing_port
 
@@ -169,8 +169,8 @@ def test_members_that_hang_up_are_not_tried_without_waits() -> None:
                         one.drop()
                         two.drop()
                         await connection.ended()
-            # Waits of 25 ms at least, then twice that: two tries for each.
-            assert 2 <= one.hellos + two.hellos <= 12
+            # Waits of 25 ms at least, then 50, 100, and 125 from there on: two tries for each.
+            assert 2 <= one.hellos + two.hellos <= 16
             assert abs(one.hellos - two.hellos) <= 1
 
     run(test())
@@ -194,10 +194,51 @@ def test_waits_are_short_where_there_are_several(monkeypatch: pytest.MonkeyPatch
     async def test() -> None:
         with refusing_port() as one, refusing_port() as two:
             alone, several = await waits_of(one), await waits_of(one, two)
+            monkeypatch.setattr(connector_module, "_TAKEOVER_S", 0.0)
+            later = await waits_of(one, two)
         assert 2.5 <= alone[-1] <= 5
-        assert 0.5 <= several[-1] <= 1
-        assert alone[0] <= 0.05
-        assert several[0] <= 0.05
+        assert 0.125 <= several[-1] <= 0.25, "another member leads soon"
+        assert 0.5 <= later[-1] <= 1, "none does"
+        assert max(alone[0], several[0], later[0]) <= 0.05
+
+    run(test())
+
+
+def test_the_member_that_a_connection_names_when_it_ends_is_tried_at_once(dead: int) -> None:
+    async def test() -> None:
+        async with ScriptedBroker() as two, ScriptedBroker() as one:
+            welcome = Welcome(1, 1, "pulse", 10_000_000, 2**24, "scripted", 0)
+            moved = Notice("moved", f"127.0.0.1:{two.port}")
+            one.script = lambda message: [welcome, moved] if isinstance(message, Hello) else None
+            peer = Peer(one.port, dead)
+            first = await peer.connector.connect()
+            await until(lambda: first.moved_to)
+            one.drop()
+            assert str(moved.detail) in str(await first.ended())
+            second = await peer.connector.connect()
+            assert second.address.port == two.port
+            assert (one.hellos, two.hellos, peer.troubles) == (1, 1, [])
+            two.drop()
+            await second.ended()
+            await (await peer.connector.connect()).close()  # It is no reason to go there again.
+            assert (one.hellos, two.hellos) == (2, 1)
+
+    run(test())
+
+
+@pytest.mark.parametrize("place", ["nowhere", "127.0.0.1:0", "", ":"])
+def test_what_is_no_address_is_not_gone_to(place: str) -> None:
+    async def test() -> None:
+        async with ScriptedBroker() as one:
+            welcome = Welcome(1, 1, "pulse", 10_000_000, 2**24, "scripted", 0)
+            answers: list[AnyMessage] = [welcome, Notice("moved", place)]
+            one.script = lambda message: answers if isinstance(message, Hello) else None
+            peer = Peer(one.port)
+            first = await peer.connector.connect()
+            one.drop()
+            await first.ended()
+            await (await peer.connector.connect()).close()
+            assert one.hellos == 2
 
     run(test())
 

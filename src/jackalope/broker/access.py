@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 #: The hash that a token of an unknown key is compared with, so that it takes as long.
 _NO_HASH = "0" * 64
 
+#: How much is remembered that was ended before its time.
+WITHDRAWN_MAX = 1_000
+
 _NEEDS_NO_LIMITS = "this requires an API key that is not limited to queues or a namespace"
 _NEEDS_ALL_QUEUES = "this requires an API key for all queues"
 
@@ -156,6 +159,34 @@ class Stay:
 present: ContextVar[Stay | None] = ContextVar("present", default=None)
 
 
+class Withdrawn:
+    """What was ended before its time: digests, and until when each would have counted.
+
+    Nodes of a cluster tell each other. It is bounded: of too many, those are forgotten that would
+    have ended first.
+    """
+
+    def __init__(self) -> None:
+        self._until: dict[bytes, int] = {}
+
+    def add(self, digest: bytes, until_us: int, now_us: int) -> None:
+        self.take([(digest, until_us)], now_us)
+
+    def take(self, told: Iterable[tuple[bytes, int]], now_us: int) -> None:
+        """Note what another node tells as well."""
+        new = {digest: until_us for digest, until_us in told if digest not in self._until}
+        if new:
+            known = sorted({**new, **self._until}.items(), key=lambda each: -each[1])
+            self._until = dict([each for each in known if each[1] > now_us][:WITHDRAWN_MAX])
+
+    def told(self) -> tuple[tuple[bytes, int], ...]:
+        """Return all of it."""
+        return tuple(self._until.items())
+
+    def __contains__(self, digest: bytes) -> bool:
+        return digest in self._until
+
+
 class Access:
     """The keys, and the clients that use them."""
 
@@ -167,6 +198,7 @@ class Access:
         self.changed: list[Callable[[], None]] = []  # called after keys came, went or expired
         self.is_open = may_be_open and not self._configured  # no key is needed
         self._stays: dict[Stay, None] = {}
+        self.withdrawn = Withdrawn()
         self._now_us = 0
         self.next_end_us = 0  # when the next key expires
 
@@ -221,7 +253,7 @@ class Access:
         if not token:
             return Refusal(Code.UNAUTHORISED, "an API key is required; send its token")
         key_id = id_of(token)
-        key = self._find(key_id)
+        key = self.key_of(key_id)
         is_bearer = is_token_of(token, key.hash if key else _NO_HASH) if key_id else False
         if key is not None and is_bearer and not _is_over(key, now_us):
             return Principal(key)
@@ -248,9 +280,10 @@ class Access:
         key = principal.key
         if key is None:
             return self.is_open
-        return self._find(key.id) is key and not _is_over(key, now_us)
+        return self.key_of(key.id) is key and not _is_over(key, now_us)
 
-    def _find(self, key_id: str) -> ApiKey | None:
+    def key_of(self, key_id: str) -> ApiKey | None:
+        """Return a key, which may have expired."""
         return self._configured.get(key_id) or self._stored.get(key_id)
 
 

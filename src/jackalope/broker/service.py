@@ -369,6 +369,11 @@ class Broker:
                     raise self.engine.fault  # Another node may have room.
             if (command := self.engine.forgetting()) is not None:
                 self._inbox.put(command, 0)
+        if not self.engine.is_shared:
+            await self.write_behind()
+
+    async def write_behind(self) -> None:
+        """Return when history has everything; not before another node leads, if one is to."""
         await self._flusher.write_everything()
 
     # For a node of a cluster.

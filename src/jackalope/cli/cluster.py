@@ -144,17 +144,20 @@ class ClusterPlace:
         cluster = self._config.cluster
         journal = self._journal
         must(journal is not None, "the storage is open")
+        names = tuple(self.members)
+        place = names.index(cluster.node)
         node = Node(
             broker,
             cast("SharedJournal", journal),
-            list(self.members).index(cluster.node),
+            place,
             timing_of(self._config),
+            before=names[:place],
         )
         node.on_lead = lambda: self._declare(broker)
         if self._launchers:
             self.pools = self._keep_pools(broker, node)
         node.find = self._find
-        node.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
+        node.trimmer.keep = Keep(cluster.keep_log_bytes, cluster.keep_log_us)
         after_us = cluster.upgrade_after_us if cluster.upgrade is Upgrade.AUTO else 0
         node.levels = Levels(lambda: broker.peers, after_us)
         if cluster.secret:

@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 from time import monotonic_ns
 
+from jackalope.broker.access import Access
 from jackalope.broker.cluster.members import PEER_PORT, members_of
 from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.overview import STANDBY, ClusterView, Seen, overview, standby_overview
@@ -42,11 +43,15 @@ def credentials_of(config: Config) -> Credentials:
     return Credentials(secret_of(config), cluster.id, cluster.node, tls)
 
 
-def peers_of(config: Config) -> Peers:
+def peers_of(config: Config, access: Access | None = None) -> Peers:
     """Return the other members of a cluster; none for a broker that is alone."""
     members = members_of(config) if config.cluster.id else {}
     places = {member.name: (member.host, member.peer) for member in members.values()}
-    return Peers(places, credentials_of(config))
+    peers = Peers(places, credentials_of(config))
+    if access is not None:
+        withdrawn = access.withdrawn
+        peers.heard.append(lambda told: withdrawn.take(told.withdrawn, told.at_us))
+    return peers
 
 
 def pair_of(broker: Broker, storage: Storage, config: Config) -> Primary | Standby | None:

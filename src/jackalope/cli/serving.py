@@ -16,7 +16,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import structlog
 import typer
@@ -55,6 +55,7 @@ from jackalope.storage.standby import (
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
+    from jackalope.broker.cluster.node import Node
     from jackalope.broker.telemetry.tracing import Tracer
     from jackalope.cli.cluster import ClusterPlace
     from jackalope.doors.amqp import AmqpDoor
@@ -331,9 +332,8 @@ async def _start(
         each for each in (management, amqp, grpc, http, native) if each is not None
     ]
     doors += await _open_peer(broker, worker, config, tls)
-    level = config.data.durability.value
     where = {"address": address, "http": pages, "data": _folder(config)}
-    log.info("broker started", **where, durability=level)
+    log.info("broker started", **where, durability=config.data.durability.value)
     if config.auth.insecure and broker.access.is_open:
         log.warning(
             "every client that reaches this broker has all permissions", host=config.native.host
@@ -457,7 +457,7 @@ async def _open_peer(
     if door is None:
         return []
     try:
-        broker.peers = peers_of(config)
+        broker.peers = peers_of(config, broker.access)
         await door.start()
     except ValueError as error:
         raise bad_config([str(error)]) from None
@@ -495,8 +495,8 @@ def _announce_http(config: Config, door: HttpDoor) -> str:
 
 
 def _folder(config: Config) -> str:
-    is_in_memory = config.data.durability.value == "memory"
-    return "memory" if is_in_memory else str(Path(config.data.folder).resolve())
+    data = config.data
+    return "memory" if data.durability is Level.MEMORY else str(Path(data.folder).resolve())
 
 
 async def declare(broker: Broker, config: Config) -> None:
@@ -542,6 +542,8 @@ async def _run(
     log.info("broker stops")
     try:
         async with asyncio.timeout(config.shutdown.deadline_us / 1e6):
+            if config.cluster.id:
+                await cast("Node", worker).leave()  # Clients wait for the next leader.
             await _close(doors)
             await worker.stop()
             for tracer in tracers:

@@ -30,9 +30,9 @@ log = structlog.get_logger(component="cluster")
 
 #: How long to look for the leader before a peer is given up, how long one try may take, and the
 #: pause between two.
-_FIND_S = 5.0
+FIND_S = 5.0
 _CONNECT_S = 3.0
-_PAUSE_S = 0.1
+PAUSE_S = 0.1
 
 #: How a letter begins: no frame of the native protocol is so long, and AMQP has its own header.
 MAGIC = b"JKSP"
@@ -112,7 +112,7 @@ class Forwarding:
         # Those that are under way: the connection to the leader, of which door, and where it is.
         self.requests: dict[asyncio.WriteTransport, tuple[str, str]] = {}
         self.failed = 0  # of both, those for which no leader was reached
-        self._secret = secret.encode()
+        self.secret = secret.encode()
         self._dialling: set[asyncio.Task[None]] = set()
         leader.changed.append(self._check)
 
@@ -123,11 +123,11 @@ class Forwarding:
     # Letters.
 
     def sign(self, text: bytes) -> bytes:
-        return hmac.digest(self._secret, text, _MAC)
+        return hmac.digest(self.secret, text, _MAC)
 
     def is_signed(self, text: bytes, mac: bytes) -> bool:
         """Return whether another node has signed it; without a secret it cannot be known."""
-        return bool(self._secret) and hmac.compare_digest(self.sign(text), mac)
+        return bool(self.secret) and hmac.compare_digest(self.sign(text), mac)
 
     def write_letter(self, peer: asyncio.Transport) -> bytes:
         """Return the letter about a peer."""
@@ -183,7 +183,7 @@ class Forwarding:
     async def _dial(self, splice: Splice, hand: Handed) -> None:
         """Look for the leader, which may be about to change, and begin."""
         loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + _FIND_S
+        give_up_s = loop.time() + FIND_S
         while not splice.is_over:
             address = self.leader.elsewhere(hand.door)
             if address is None:
@@ -199,7 +199,7 @@ class Forwarding:
                 log.warning("no leader to hand a connection on to", door=hand.door, last=address)
                 splice.end()
                 return
-            await asyncio.sleep(_PAUSE_S)
+            await asyncio.sleep(PAUSE_S)
 
     async def _connect(self, splice: Splice, address: str, *, has_tls: bool) -> bool:
         host, port = split_address(address)

@@ -96,6 +96,7 @@ class Connection(asyncio.Protocol):
         lost: Callable[[ConnectionLost], None],
     ) -> None:
         self.address = address  # where the broker is
+        self.moved_to = ""  # `host:port` of the member that leads by now, if that was told
         self._heard = heard
         self._lost = lost
         self._loop = asyncio.get_running_loop()
@@ -372,7 +373,10 @@ class Connection(asyncio.Protocol):
             self._heard(Assign(rest))
 
     def _noticed(self, message: Notice) -> None:
-        if message.what in ("goodbye", "error", "replaced"):
+        if message.what == "moved":
+            self.moved_to = message.detail
+            self._why = Redirected(self.address, message.detail)
+        elif message.what in ("goodbye", "error", "replaced"):
             text = f"{self.address} said {message.what}: {message.detail or 'no reason'}"
             is_refused = message.what == "error" and not self._greeting.done()
             if is_refused:

@@ -12,7 +12,9 @@ Theory of operation. The members of an address are tried in turn, each at once a
 before, and a wait comes when all of them have been tried. A connection that held for long and was
 lost begins a new round, in which its member counts as tried: the others are tried at once. One that
 was lost soon does not, so that members which answer and then hang up are not tried without waits.
-Where a member says that another leads, that one is asked at once, and it counts as one try.
+Where a member says that another leads, that one is asked at once, and it counts as one try; so is
+one that a connection named when it ended. Waits are short at first: a cluster that has lost its
+leader has another one soon.
 """
 
 from __future__ import annotations
@@ -42,6 +44,10 @@ STEADY_S = 5.0
 #: The longest wait for a single broker; and for a cluster, in which another member takes over soon.
 _WAIT_S_MAX = 5.0
 _CLUSTER_WAIT_S_MAX = 1.0
+
+#: How long a cluster has for that, and the longest wait meanwhile.
+_TAKEOVER_S = 4.0
+_TAKEOVER_WAIT_S_MAX = 0.25
 
 #: How long a member may take to answer when there are others to ask.
 _MEMBER_TIMEOUT_S = 3.0
@@ -94,21 +100,23 @@ class Connector:
         self._tried = 0  # how many were tried since the last wait
         self._failures: list[tuple[Address, JackalopeError]] = []  # of those
         self._connected_at: float | None = None
+        self._looking_since: float | None = None  # for a connection that holds
+        self._last: Connection | None = None
         self._backoff = Backoff(cap_s=_WAIT_S_MAX)
 
     async def connect(self) -> Connection:
         """Return a new connection, however often that takes."""
+        now = asyncio.get_running_loop().time()
         if self._connected_at is not None:
-            if asyncio.get_running_loop().time() - self._connected_at > STEADY_S:
+            if now - self._connected_at > STEADY_S:
                 self._backoff.reset()
-                self._tried = 1
+                self._tried, self._looking_since = 1, None
             self._connected_at = None
+        if self._looking_since is None:
+            self._looking_since = now
+        pointed_to = _moved_to(self._last)
         while True:
-            if self._tried >= len(self._members):
-                await self._rest()
-            member = self._members[self._next]
-            self._next = (self._next + 1) % len(self._members)
-            self._tried += 1
+            member, pointed_to = pointed_to or await self._next_member(), None
             try:
                 connection = await self._open(member)
             except (ConnectionLost, ProtocolError, Rejected) as error:
@@ -118,11 +126,12 @@ class Connector:
             else:
                 self._failures.clear()
                 self._connected_at = asyncio.get_running_loop().time()
+                self._last = connection
                 return connection
 
     def begin_again(self) -> None:
         """Let the next try come at once: no connection was wanted since the last was lost."""
-        self._tried, self._connected_at = 0, None
+        self._tried, self._connected_at, self._looking_since = 0, None, None
 
     def address_of(self, connection: Connection) -> Address:
         """Return the address of a connection, with the other members after it."""
@@ -167,12 +176,35 @@ class Connector:
             self._members = list(dict.fromkeys((*self._given, *learned)))
             self._next %= len(self._members)
 
+    async def _next_member(self) -> Address:
+        """Return the member to try next, after a wait if all have been tried."""
+        if self._tried >= len(self._members):
+            await self._rest()
+        member = self._members[self._next]
+        self._next = (self._next + 1) % len(self._members)
+        self._tried += 1
+        return member
+
     async def _rest(self) -> None:
         failures, self._failures, self._tried = self._failures, [], 0
         if failures:
             self._troubled(_summary(failures))
-        self._backoff.cap_s = _WAIT_S_MAX if len(self._members) == 1 else _CLUSTER_WAIT_S_MAX
+        self._backoff.cap_s = self._wait_s_max()
         await asyncio.sleep(self._backoff.next_s())
+
+    def _wait_s_max(self) -> float:
+        if len(self._members) == 1:
+            return _WAIT_S_MAX
+        now = asyncio.get_running_loop().time()
+        is_soon = self._looking_since is not None and now - self._looking_since < _TAKEOVER_S
+        return _TAKEOVER_WAIT_S_MAX if is_soon else _CLUSTER_WAIT_S_MAX
+
+
+def _moved_to(last: Connection | None) -> Address | None:
+    """Return where the broker is by now, if the last connection has told that."""
+    with suppress(ConfigError):
+        return last.address.at(last.moved_to) if last is not None and last.moved_to else None
+    return None
 
 
 def _summary(failures: list[tuple[Address, JackalopeError]]) -> JackalopeError:

@@ -297,7 +297,7 @@ class Events(Message):
 
 
 class Notice(Message):
-    """A notice to the session: `drain`, `replaced`, `lease_lost`, `goodbye`, `error`."""
+    """A notice to the session: `drain`, `replaced`, `lease_lost`, `moved`, `goodbye`, `error`."""
 
     what: str
     detail: str = ""

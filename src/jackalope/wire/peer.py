@@ -135,6 +135,7 @@ class NodeStatus(Message):
     standby: StandbyHealth | None = None  # if it is one
     wrong: tuple[str, ...] = ()  # copies of the log that it found damaged, and none found sound yet
     diverged: str = ""  # its state was found to differ from the leader's, and not to be equal since
+    withdrawn: tuple[tuple[bytes, int], ...] = ()  # digests of what was ended before its time
 
 
 class EntriesHead(Message):

@@ -129,12 +129,15 @@ class Machine:
         self.peer_ports: dict[str, int] = {}  # of all machines, where they have them
         self.door: PeerDoor | None = None
         self.founder = ""
+        self.members = 1  # of the cluster
 
     async def start(self) -> None:
         self.wire = Wire(self._engine())
         storage = Storage.open_node(self._folder, self.wire, "c", self.name, MemoryBlobs())
         self.broker = Broker(storage)
-        self.node = Node(self.broker, storage.journal, self._place, QUICK)  # type: ignore[arg-type]
+        before = tuple("abcde"[: self._place])
+        self.node = Node(self.broker, storage.journal, self._place, QUICK, before)  # type: ignore[arg-type]
+        self.node.members = self.members
         storage.journal.may_begin = self.founder in {"", self.name}  # type: ignore[attr-defined]
         await self.node.start()
         self.is_up = True
@@ -244,6 +247,8 @@ async def running(
 ) -> AsyncIterator[Cluster]:
     machines = [Machine(name, n, folder / name, engine) for n, name in enumerate("abcde"[:count])]
     cluster = Cluster(machines)
+    for machine in machines:
+        machine.members = count
     if has_peers:
         ports = {machine.name: free_port() for machine in machines}
         for machine in machines:

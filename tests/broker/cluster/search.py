@@ -90,8 +90,9 @@ class Search:
         self.judged = judged
         self.judges = judges  # nodes become eligible and ineligible
         self.replaces = replaces  # a standby takes the place of all of them
-        first = tuple(Node(View(name=chr(ord("a") + n), place=n)) for n in range(nodes))
-        self.first = World((), first)
+        names = tuple(chr(ord("a") + n) for n in range(nodes))
+        views = [View(name=name, place=n, before=names[:n]) for n, name in enumerate(names)]
+        self.first = World((), tuple(map(Node, views)))
         self.roles: set[Role] = set()
 
     def run(self) -> int:
@@ -139,20 +140,19 @@ class Search:
             case _:
                 event = WasFenced()
         read = put.position if is_stored else node.read
-        yield self._then(world._replace(log=log), index, node._replace(put=None, read=read), event)
+        answered = node._replace(put=None, read=read)
+        yield self._then(world._replace(log=log), index, answered, event)
+        if is_stored and put.kind == "hand-over":  # Or it waits for the claim of the next leader.
+            yield _with_node(world._replace(log=log), index, answered)
 
     def _moves(self, world: World, index: int, node: Node) -> Iterator[World]:
         role = node.view.role
-        if role in (Role.CATCHING_UP, Role.FOLLOWING) and node.read < len(world.log):
-            entry = world.log[node.read]
-            heard: Event = HeardEntry(entry.epoch)
-            if entry.kind == "claim":
-                heard = HeardClaim(entry.epoch, entry.writer)
-            elif entry.kind == "hand-over":
-                heard = HeardHandOver(entry.epoch, "")
-            elif entry.kind == "fence":
-                heard = HeardFence("s")
-            yield self._then(world, index, node._replace(read=node.read + 1), heard)
+        if role is Role.HANDING_OVER:
+            yield self._then(world, index, node, HandedOver())
+        if role in (Role.CATCHING_UP, Role.FOLLOWING, Role.HANDING_OVER) and node.read < len(
+            world.log
+        ):
+            yield self._hear(world, index, node)
         elif role is Role.CATCHING_UP:
             yield self._then(world, index, node, CaughtUp())
         if role in (Role.FOLLOWING, Role.LEADING):
@@ -165,6 +165,17 @@ class Search:
             yield self._put(world, index, node, "batch")
             if self.replaces:
                 yield self._then(world, index, node, Replace())
+
+    def _hear(self, world: World, index: int, node: Node) -> World:
+        entry = world.log[node.read]
+        heard: Event = HeardEntry(entry.epoch)
+        if entry.kind == "claim":
+            heard = HeardClaim(entry.epoch, entry.writer)
+        elif entry.kind == "hand-over":
+            heard = HeardHandOver(entry.epoch, "")
+        elif entry.kind == "fence":
+            heard = HeardFence("s")
+        return self._then(world, index, node._replace(read=node.read + 1), heard)
 
     def _then(self, world: World, index: int, node: Node, event: Event) -> World:
         move = step(node.view, event, 0, AT_ONCE)

@@ -65,6 +65,29 @@ def test_nodes_wait_one_after_the_other() -> None:
     assert [due - dues[0] for due in dues if due and dues[0]] == [0, 150_000, 300_000]
 
 
+def test_the_leader_that_is_lost_is_not_waited_for() -> None:
+    view = View(name="c", place=2, before=("a", "b"))
+    for leader, turns in (("a", 1), ("b", 1), ("c", 2), ("", 2)):
+        heard = step(view, HeardClaim(4, leader), SECOND, TIMING).view
+        assert heard.claim_us == SECOND + TIMING.takeover_us + turns * TIMING.place_us
+        freed = step(heard, HeardHandOver(4, ""), 2 * SECOND, TIMING).view
+        assert freed.claim_us == 2 * SECOND + turns * TIMING.place_us
+
+
+def test_a_leader_that_hands_over_learns_who_leads_next() -> None:
+    for event, role, action in (
+        (StepDown("c"), Role.CATCHING_UP, Action.FOLLOW),
+        (Stop(), Role.STOPPED, Action.EXIT),
+    ):
+        handing = step(leading(), event, 2 * SECOND, TIMING).view
+        heard = step(handing, HeardClaim(6, "c"), 3 * SECOND, TIMING).view
+        assert (heard.role, heard.leader, heard.epoch) == (Role.HANDING_OVER, "c", 6)
+        move = step(heard, HandedOver(), 3 * SECOND, TIMING)
+        assert (move.view.role, move.view.leader, move.action) == (role, "c", action)
+        unheard = step(handing, HandedOver(), 3 * SECOND, TIMING).view
+        assert (unheard.role, unheard.leader) == (role, "")
+
+
 def test_a_hand_over_lets_the_named_node_claim_at_once_and_others_later() -> None:
     for to, courtesy_us in (("b", 0), ("", 150_000), ("c", 450_000)):
         view = step(following(place=1), HeardHandOver(4, to), 2 * SECOND, TIMING).view

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jackalope.broker import engine, writers
-from jackalope.broker.cluster import node, peers
+from jackalope.broker.cluster import node, peers, trimming
 from jackalope.broker.cluster.trimming import Keep, Need, cut_through
 from jackalope.core.durations import DAY, SECOND
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
@@ -44,8 +44,8 @@ def test_how_far_the_log_is_cut(own: int, others: list[Need], size: int, through
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "ASK_EVERY_S", 0.05)
-    monkeypatch.setattr(node, "_TRIM_S", 0.1)
-    monkeypatch.setattr(node, "_SYNC_S", 0.1)
+    monkeypatch.setattr(trimming, "_TRIM_S", 0.1)
+    monkeypatch.setattr(trimming, "_SYNC_S", 0.1)
 
 
 async def submit(cluster: Cluster, first: int, count: int) -> None:
@@ -103,8 +103,8 @@ def test_beats_of_an_idle_cluster_are_cut(
             idle_at = log.end
             await until(lambda: log.end > idle_at + 40)
             if beats_max > 40:
-                trims = sum(each.node.trims for each in machines)
-                await until(lambda: sum(each.node.trims for each in machines) > trims + 5)
+                trims = sum(each.node.trimmer.times for each in machines)
+                await until(lambda: sum(each.node.trimmer.times for each in machines) > trims + 5)
                 assert min(log.messages) < idle_at
                 return
             await until(lambda: min(log.messages) > idle_at + 20)
@@ -129,13 +129,13 @@ async def lose_one(folder: Path, keep: Keep) -> tuple[int, int]:
         staying = [each for each in up if each is not away]
         await away.lose()
         for each in staying:
-            each.node.keep = keep
+            each.node.trimmer.keep = keep
         before = leader.broker.engine.sequence
         await submit(cluster, 10, 30)
         await flushed(staying)
         await until(lambda: leader.broker.engine.durable() > before + 20)
-        trims = leader.node.trims
-        await until(lambda: leader.node.trims > trims + 3)
+        trims = leader.node.trimmer.times
+        await until(lambda: leader.node.trimmer.times > trims + 3)
         begins = first_batch(leader)
         await away.start()
         await check_equal(cluster)
@@ -158,7 +158,7 @@ def test_planted_the_leader_looks_at_its_own_history_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log then no longer has what the member lacks."""
-    monkeypatch.setattr(node, "cut_through", lambda own, *_: own)
+    monkeypatch.setattr(trimming, "cut_through", lambda own, *_: own)
     begins, restores = asyncio.run(lose_one(tmp_path, Keep()))
     assert begins > 20
     assert restores > 0

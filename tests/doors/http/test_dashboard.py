@@ -15,9 +15,9 @@ import websockets
 from jackalope.broker.access import Access, Principal, hash_of, id_of, new_token
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import CreateApiKey, RevokeApiKey
-from jackalope.doors.http.auth import VISIT_US_MAX, VISITS_MAX, Visits
 from jackalope.doors.http.dashboard import FOLDER, INDEX, Page
 from jackalope.doors.http.errors import Rejected
+from jackalope.doors.http.visits import VISIT_US_MAX, VISITS_MAX, Visits
 from tests.doors.http.harness import HttpHouse, open_http
 
 #: What the first look at the page may cost, compressed.

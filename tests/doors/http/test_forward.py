@@ -15,6 +15,7 @@ from jackalope.broker.access import Access, hash_of, id_of, new_token
 from jackalope.broker.config.schema import Forward
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.doors.forwarding import Forwarding
+from jackalope.doors.http import forward
 from jackalope.doors.http.forward import MARK, is_stale_allowed
 from tests.doors.elsewhere import SECRET, Elsewhere
 from tests.doors.harness import run
@@ -142,7 +143,32 @@ def test_keys_are_checked_by_the_leader() -> None:
     run(play())
 
 
-def test_no_leader_no_loop_and_no_forwarding() -> None:
+def test_a_request_waits_for_the_next_leader() -> None:
+    async def play() -> None:
+        async with pair() as (leading, following, cluster):
+            address, cluster.address = cluster.address, "127.0.0.1:1"  # Nothing listens there.
+            asked = asyncio.create_task(following.client.post("/api/v1/tasks", json=TASK))
+            await asyncio.sleep(0.2)
+            cluster.move("")
+            await asyncio.sleep(0.2)
+            assert not asked.done()
+            cluster.move(address)
+            task = (await asked).json()["task_id"]
+            assert (await leading.client.get(f"/api/v1/tasks/{task}")).status_code == 200
+            cluster.move("")
+            asked = asyncio.create_task(following.client.post("/api/v1/tasks", json=TASK))
+            await asyncio.sleep(0.2)
+            cluster.move(None)  # This node leads by now.
+            task = (await asked).json()["task_id"]
+            assert (await following.client.get(f"/api/v1/tasks/{task}")).status_code == 200
+            assert (await leading.client.get(f"/api/v1/tasks/{task}")).status_code == 404
+
+    run(play())
+
+
+def test_no_leader_no_loop_and_no_forwarding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forward, "FIND_S", 0.2)
+
     async def play() -> None:
         async with pair() as (_, following, cluster):
             looped = await following.client.get("/api/v1/tasks", headers={MARK.decode(): "x y"})

@@ -125,7 +125,10 @@ class Life:
                 _opened=opened,
             )
             self.broker = Broker(storage, listeners=[self])
-            self.node = Node(self.broker, self.journal, machine.place, cluster.timing)
+            names = cluster.world.columns
+            before = tuple(names[: machine.place])
+            self.node = Node(self.broker, self.journal, machine.place, cluster.timing, before)
+            self.node.members = len(names)
             self._watch()
             self._living = self.process.create_task(self._live(), name="life")
 

@@ -62,6 +62,7 @@ class View(msgspec.Struct, frozen=True):
 
     name: str
     place: int = 0  # among the members
+    before: tuple[str, ...] = ()  # the members of lower places, as far as they are known
     role: Role = Role.CATCHING_UP
     epoch: int = 0  # the greatest one heard of
     leader: str = ""  # of that epoch; empty if it has handed over
@@ -190,8 +191,8 @@ class Action(StrEnum):
     CLAIM = "claim"  # put a claim at the end of the log
     LEAD = "lead"  # let the broker decide
     BEAT = "beat"  # put a beat
-    HAND_OVER = "hand over"  # finish the turn, write everything, put a hand-over
-    FENCE = "fence"  # the same, but put what ends the log for good
+    HAND_OVER = "hand over"  # put a hand-over, wait for the next leader, end the sessions
+    FENCE = "fence"  # put what ends the log for good
     FOLLOW = "follow"  # end the sessions, rebuild the state from disk, follow
     RESTORE = "restore"  # copy the state of another node
     STAND_STILL = "stand still"  # apply nothing, answer nothing
@@ -217,8 +218,13 @@ class Moment(NamedTuple):
     timing: Timing
 
 
+def _turn_us(view: View, timing: Timing) -> int:
+    """Return how long to let others claim first; the leader that is lost is not one of them."""
+    return (view.place - (view.leader in view.before)) * timing.place_us
+
+
 def _patience_us(view: View, timing: Timing) -> int:
-    return timing.takeover_us + view.place * timing.place_us
+    return timing.takeover_us + _turn_us(view, timing)
 
 
 def next_us(view: View, timing: Timing) -> int | None:
@@ -240,9 +246,8 @@ def _stay(view: View, _event: Event, _at: Moment) -> Move:
 
 def _following(view: View, at: Moment, **changes: Any) -> View:
     """Return the state of a node that has just heard something of a leader."""
-    return _with(
-        view, heard_us=at.now_us, claim_us=at.now_us + _patience_us(view, at.timing), **changes
-    )
+    heard = _with(view, heard_us=at.now_us, **changes)
+    return _with(heard, claim_us=at.now_us + _patience_us(heard, at.timing))
 
 
 def _caught_up(view: View, _event: CaughtUp, at: Moment) -> Move:
@@ -260,7 +265,7 @@ def _hear_claim(view: View, event: HeardClaim, at: Moment) -> Move:
 def _hear_hand_over(view: View, event: HeardHandOver, at: Moment) -> Move:
     """Claim soon: at once if this node is named, else after the one that is, and in turn."""
     courtesy_us = at.timing.courtesy_us if event.to and event.to != view.name else 0
-    turn_us = 0 if event.to == view.name else view.place * at.timing.place_us
+    turn_us = 0 if event.to == view.name else _turn_us(view, at.timing)
     heard = _with(view, epoch=event.epoch, leader="", heard_us=at.now_us)
     return Move(_with(heard, claim_us=at.now_us + courtesy_us + turn_us))
 
@@ -334,10 +339,11 @@ def _stop(view: View, _event: Stop, _at: Moment) -> Move:
 
 
 def _handed_over(view: View, _event: HandedOver, at: Moment) -> Move:
-    """Follow, and leave time for another to claim."""
+    """Follow the node that leads by now, or leave time for another to claim."""
+    leader = "" if view.leader == view.name else view.leader
     if view.is_stopping:
-        return Move(_with(view, role=Role.STOPPED, leader=""), Action.EXIT)
-    freed = _following(view, at, role=Role.CATCHING_UP, leader="")
+        return Move(_with(view, role=Role.STOPPED, leader=leader), Action.EXIT)
+    freed = _following(view, at, role=Role.CATCHING_UP, leader=leader)
     return Move(freed, Action.FOLLOW)
 
 
@@ -428,6 +434,7 @@ _TABLE: dict[tuple[Role, type], _Step] = {
     (Role.LEADING, Replace): _replace,
     (Role.LEADING, Stop): _stop_leading,
     (Role.LEADING, Eligibility): _unfit,
+    (Role.HANDING_OVER, HeardClaim): _hear_claim,
     (Role.HANDING_OVER, HandedOver): _handed_over,
     (Role.HANDING_OVER, HeardFence): _hear_fence,
     (Role.HANDING_OVER, WasFenced): _depose,

@@ -49,3 +49,8 @@ class Levels:
         if could != self._could:
             self._could, self._since_us = could, now_us
         return could if could and now_us - self._since_us >= self._after_us else 0
+
+
+def unreadable(level: int) -> str:
+    """Return why a log of a level cannot be read; nothing if it can."""
+    return f"the log is at level {level}, and it reads up to {LEVEL}" if level > LEVEL else ""

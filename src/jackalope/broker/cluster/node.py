@@ -47,11 +47,11 @@ from jackalope.broker.cluster.leadership import (
     next_us,
     step,
 )
-from jackalope.broker.cluster.levels import Levels
+from jackalope.broker.cluster.levels import Levels, unreadable
 from jackalope.broker.cluster.overview import Failover
 from jackalope.broker.cluster.restoring import Restorer
 from jackalope.broker.cluster.standing import Standing, Status
-from jackalope.broker.cluster.trimming import Keep, cut_through
+from jackalope.broker.cluster.trimming import Trimmer
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.records import LEVEL
@@ -68,6 +68,7 @@ from jackalope.storage.shared.journal import (
     Replaced,
     SharedJournal,
 )
+from jackalope.storage.shared.log import Copied
 from jackalope.storage.standby import Fence, write_fence
 from jackalope.wire.peer import LogHealth
 
@@ -85,9 +86,6 @@ _SLICE_NS = 5_000_000
 _DOUBTS_MAX = 20
 _DOUBT_S = 0.25
 
-#: How often the leader trims the log, and how often a node syncs its history for that.
-_TRIM_S = 5.0
-_SYNC_S = 30.0
 #: What stands behind the last batch cannot be trimmed: after so many beats there is an empty one.
 _BEATS_MAX = 1_000
 #: A follower that lags by more has not caught up.
@@ -95,6 +93,10 @@ _LAG_US_MAX = 5 * SECOND
 
 #: The pause before all members are asked again for their state.
 _RESTORE_S = 1.0
+
+#: How long a leader may take to leave, and how long it waits for the next one's claim at a time.
+_LEAVE_S = 5.0
+_SUCCESSOR_S = 0.2
 
 #: A leader that has stored nothing for so many takeovers lets its clients go: by then another node
 #: leads, if one that has the log is left.
@@ -106,14 +108,19 @@ class Node:
     """One of several brokers that share a journal."""
 
     def __init__(
-        self, broker: Broker, journal: SharedJournal, place: int = 0, timing: Timing | None = None
+        self,
+        broker: Broker,
+        journal: SharedJournal,
+        place: int = 0,
+        timing: Timing | None = None,
+        before: tuple[str, ...] = (),
     ) -> None:
-        self.view = View(name=journal.node, place=place)
+        self.view = View(name=journal.node, place=place, before=before)
         self.timing = timing or Timing()
         self.on_lead: Callable[[], Coroutine[None, None, None]] | None = None
         self.find: Callable[[str, str], str] = lambda name, _: name  # where a node's door is
         # Each returns why this node may not lead, and nothing if it may.
-        self.refusals: list[Callable[[], str]] = [self._unreadable]
+        self.refusals: list[Callable[[], str]] = [lambda: unreadable(self.level())]
         self.changed: list[Callable[[], None]] = []  # called when role or leader changes
         self.levels = Levels(lambda: broker.peers)
         self.log_health: LogHealth | None = None
@@ -123,6 +130,7 @@ class Node:
         self._to = ""
         self._by = ""  # the standby that is to lead in place of the cluster, or does
         self._is_stopping = False
+        self._has_left = asyncio.Event()  # it leads no more, and its sessions have ended
         self._is_silenced = False  # it leads as far as it knows, and can store nothing
         self.doubt = Doubt(journal)
         self.comparison = Comparison(journal)
@@ -130,10 +138,8 @@ class Node:
         broker.listen(self.comparison)
         self._doubts = 0
         self._has_led = False  # since its state was built from disk
-        self.keep = Keep()
+        self.trimmer = Trimmer(broker, journal)
         self.restores = 0  # how often it has taken over the state of another node
-        self.trims = 0  # how often it has looked at the log to trim it
-        self._trimmed = 0  # the batch through which it has cut the log
         self.members = 1  # how many nodes the cluster has
         self._takeovers = self._chain_errors = 0
         self._behind = 0  # messages of the log that are not applied
@@ -151,8 +157,7 @@ class Node:
     def standing(self) -> Standing:
         view, now_us = self.view, _now_us()
         leads = view.role is Role.LEADING
-        if leads:
-            self._note_stored()
+        self._note_stored()
         silent_us = now_us - (self.view.sent_us if leads else view.heard_us)
         has_quorum = silent_us < 2 * self.timing.takeover_us
         lag_us = now_us - self._level_us if self._behind and not leads else 0
@@ -185,6 +190,18 @@ class Node:
         """Begin to follow."""
         self._tell()
         await self._broker.start(self.run)
+
+    async def leave(self) -> None:
+        """Hand over if this node leads, and begin to stop; return when clients were sent on."""
+        self._is_stopping = True
+        if self.view.role in (Role.LEADING, Role.HANDING_OVER):
+            self._broker.relieve()
+            with suppress(TimeoutError):  # The log does not answer: nothing is left to wait for.
+                async with asyncio.timeout(_LEAVE_S):
+                    await self._has_left.wait()
+        if isinstance(self._journal.log, Copied):  # Its server may be about to stop as well.
+            with suppress(StorageFault):
+                await self._broker.off_loop(partial(self._journal.log.shun, self.view.name))
 
     async def stop(self) -> None:
         """Hand over if this node leads, and stop."""
@@ -222,10 +239,6 @@ class Node:
             raise Fenced("this node no longer leads")
         self._broker.engine.append_empty(level)
 
-    def _unreadable(self) -> str:
-        level = self.level()
-        return f"the log is at level {level}, and it reads up to {LEVEL}" if level > LEVEL else ""
-
     # What may be answered from memory.
 
     answers_reads = False
@@ -233,12 +246,15 @@ class Node:
     def may_read(self) -> bool:
         """Return whether no other node can lead by now; a follower answers what it has."""
         if self.view.role is not Role.LEADING:
-            return True
+            return self.view.role is not Role.HANDING_OVER  # Then another may lead, unheard of.
         self._note_stored()
         return self.view.may_read(_now_us(), self.timing)
 
     async def confirm(self) -> None:
         """Return when an entry that was put after this call stands in the log."""
+        if self.view.role is Role.HANDING_OVER:
+            await self._has_left.wait()
+            raise Fenced("another node leads")
         await self._beat()
 
     # Where the leader is.
@@ -260,7 +276,11 @@ class Node:
 
     async def run(self) -> None:
         """Follow and lead by turns, until told to stop."""
-        syncing = asyncio.create_task(self._keep_synced(), name="jackalope-sync")
+
+        def is_restoring() -> bool:
+            return self.view.role is Role.RESTORING
+
+        syncing = asyncio.create_task(self.trimmer.keep_synced(is_restoring), name="jackalope-sync")
         try:
             await self._live()
         finally:
@@ -473,7 +493,7 @@ class Node:
     # Leading.
 
     async def _claim(self) -> Action:
-        if not self._journal.may_begin and await self._is_unfounded():
+        if not self._journal.may_begin and await self._broker.in_journal(self._journal.is_empty):
             return self._do(ClaimTaken())
         now_us, level = self._broker.now_us(), self.level() or self.levels.first()
         try:
@@ -487,27 +507,21 @@ class Node:
         self._look_at_itself()
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
 
-    async def _is_unfounded(self) -> bool:
-        """Return whether the log is empty, as far as can be seen."""
-        try:
-            return await self._broker.in_journal(self._journal.log.end) == 0
-        except StorageFault:
-            return True
-
     async def _lead(self) -> Action:
         self._has_led = True
+        self._has_left.clear()
         self._takeovers += 1
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")
         begun = [
             beating,
-            asyncio.create_task(self._keep_trimming(), name="jackalope-trim"),
+            asyncio.create_task(self.trimmer.keep_trimming(), name="jackalope-trim"),
             asyncio.create_task(self._begin(), name="jackalope-lead"),
             asyncio.create_task(self._watch_silence(), name="jackalope-silence"),
         ]
         try:
             await self._broker.lead()
         except Fenced:
-            return await self._end_leading(WasFenced(), "another node leads; connect again")
+            return self._depose()
         except StorageFault as fault:
             log.exception("storage failed; another node is to lead", fault=str(fault))
         finally:
@@ -516,16 +530,18 @@ class Node:
                 task.cancel()
             await asyncio.gather(*begun, return_exceptions=True)
             self._is_silenced = False
-        event: Event = StepDown(self._to)
         if self._journal.is_fenced:
-            event = WasFenced()
-        elif self._is_stopping:
-            event = Stop()
-        elif self._by:
-            event = Replace()
-        elif why := self._refusal():
-            event = Eligibility(is_eligible=False, why=why)
-        return await self._end_leading(event, "another node is to lead; connect again")
+            return self._depose()
+        if self._is_stopping:
+            return self._do(Stop())
+        if self._by:
+            action = self._do(Replace())
+            self._end_sessions()
+            await self._broker.write_behind()
+            return action
+        if why := self._refusal():
+            return self._do(Eligibility(is_eligible=False, why=why))
+        return self._do(StepDown(self._to))
 
     async def _begin(self) -> None:
         """Declare what is configured; later delete what no task names.
@@ -540,20 +556,39 @@ class Node:
         await asyncio.sleep(2 * self.timing.takeover_us / SECOND)
         self._broker.blobs.is_ours = True
 
-    async def _end_leading(self, event: Event, why: str) -> Action:
-        action = self._do(event)
-        self._broker.end_sessions(why)
+    def _depose(self) -> Action:
+        action = self._do(WasFenced())
+        self._end_sessions()
         return action
 
+    def _end_sessions(self) -> None:
+        self._broker.end_sessions("another node leads; connect again")
+        self._has_left.set()
+
     async def _hand_over(self) -> Action:
+        """Let another node lead first: clients wait for it, and keep their connections so long."""
         to, self._to = self._to, ""
+        event: Event = HandedOver()
         try:
             await self._broker.in_journal(lambda: self._journal.hand_over(to))
+            await self._await_successor()
         except Fenced:
-            return self._do(WasFenced())
+            event = WasFenced()
         except StorageFault as fault:
-            log.warning("the hand-over was not told", fault=str(fault))
-        return self._do(HandedOver())
+            log.warning("the next leader is not known", fault=str(fault))
+        action = self._do(event)
+        self._end_sessions()
+        with suppress(StorageFault):  # It is recovered from the mirror.
+            await self._broker.write_behind()
+        return action
+
+    async def _await_successor(self) -> None:
+        """Return when another node leads, or none has claimed for a while; apply nothing."""
+        until_us = _now_us() + self.timing.takeover_us
+        while self.members > 1 and self.view.leader == self.view.name and _now_us() < until_us:
+            for entry in await self._broker.in_journal(lambda: self._journal.follow(_SUCCESSOR_S)):
+                if entry.kind == Kind.CLAIM:
+                    self._do(self._event_of(entry))
 
     # A standby in place of the cluster.
 
@@ -616,40 +651,6 @@ class Node:
             except StorageFault as fault:
                 log.warning("the beat is not stored", fault=str(fault))
                 await asyncio.sleep(_DOUBT_S)
-
-    async def _keep_trimming(self) -> None:
-        """Cut off the log what no member needs."""
-        began_us = _now_us()
-        while True:
-            await asyncio.sleep(_TRIM_S)
-            try:
-                await self._trim(began_us)
-            except StorageFault as fault:
-                log.warning("the log is not trimmed", fault=str(fault))
-
-    async def _trim(self, began_us: int) -> None:
-        peers = self._broker.peers
-        if peers is None:
-            return  # What the other members have is not known.
-        own = min(self._broker.engine.durable(), self.mirrored())
-        size = (await self._broker.off_loop(self._journal.log.state)).size
-        through = cut_through(own, peers.needs(began_us), size, self.keep)
-        # The batch itself stays: entries that are no batches may stand between it and the next.
-        if through - 1 > self._trimmed:
-            await self._broker.off_loop(lambda: self._journal.cut(through - 1))
-            self._trimmed = through - 1
-        self.trims += 1
-
-    async def _keep_synced(self) -> None:
-        """Make history safe from a power failure now and then, so that the log can be trimmed."""
-        while True:
-            await asyncio.sleep(_SYNC_S)
-            if self.view.role is Role.RESTORING:
-                continue  # Its file is replaced.
-            try:
-                await self._broker.off_loop(self._broker.engine.sync_history)
-            except StorageFault as fault:
-                log.warning("history is not synced", fault=str(fault))
 
     async def _watch_silence(self) -> None:
         """Let clients look for another leader while this one can store nothing.

@@ -171,6 +171,7 @@ class PeerHost:
             standby=None if standing is None else standing.standby,
             wrong=() if node is None else tuple(sorted(node.doubt.suspects)),
             diverged=node.comparison.differs if node and node.comparison.is_doubted else "",
+            withdrawn=self._broker.access.withdrawn.told(),
         )
 
     async def fence(self, by: str, *, is_member: bool) -> Fenced:

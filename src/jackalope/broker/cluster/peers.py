@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic_ns
 
@@ -82,6 +82,7 @@ class Peers:
             if name != who.node
         }
         self.who = who
+        self.heard: list[Callable[[NodeStatus], None]] = []  # called with what each member tells
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -156,13 +157,14 @@ class Peers:
                     await link.leave()
             await asyncio.sleep(ASK_EVERY_S)
 
-    @staticmethod
-    async def _ask(peer: Peer, link: PeerLink) -> None:
+    async def _ask(self, peer: Peer, link: PeerLink) -> None:
         sent_us = _steady_us()
         status = await link.ask(AskStatus(), NodeStatus)
         if not peer.is_reachable:
             log.info("a member answers", member=peer.name, role=status.role)
         peer.hear(status, sent_us, _steady_us() - sent_us)
+        for heard in self.heard:
+            heard(status)
 
 
 def _steady_us() -> int:

@@ -30,7 +30,7 @@ from jackalope.doors.http.asgi import (
     Scope,
     Send,
 )
-from jackalope.doors.http.auth import Gate, Visits, guard
+from jackalope.doors.http.auth import Gate, guard
 from jackalope.doors.http.errors import Rejected, error_response, rejection
 from jackalope.doors.http.forward import Forwarder, Place
 from jackalope.doors.http.gridlike import jobs, worker_socket
@@ -53,6 +53,7 @@ from jackalope.doors.http.rest import (
 )
 from jackalope.doors.http.router import Found, OnError, Route, Router
 from jackalope.doors.http.session import Fleet
+from jackalope.doors.http.visits import SignedVisits, Visits
 
 #: Every route of the door but those of GridLike.
 ROUTES: list[Route] = [
@@ -257,13 +258,13 @@ class HttpDoor:
         self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.grid = Grid(self)  # GridLike's jobs and workers
         self.traffic = Traffic()  # how many requests come
-        self.visits = Visits(broker.access)  # browsers that have signed in
         # set when the door closes; waiting and streaming requests end then
         self.closing = asyncio.Event()
         self.has_tls = tls is not None
         if forwarding is None and broker.leader is not None:
             forwarding = Forwarding(broker.leader)
         self.forwarding = forwarding  # None for a broker that is alone
+        self.visits = self._visits()  # browsers that have signed in
         self._forward: Forwarder | None = None
         self._listener = Listener(self.settings, broker.backlog, tls)
 
@@ -289,6 +290,11 @@ class HttpDoor:
         await self._listener.stop()
         if self._forward is not None:
             self._forward.close()
+
+    def _visits(self) -> Visits:
+        secret = b"" if self.forwarding is None else self.forwarding.secret
+        access = self.broker.access
+        return SignedVisits(access, secret) if secret else Visits(access)
 
     def _forwarder(self, app: ASGIApp, forwarding: Forwarding) -> Forwarder:
         settings = self.settings

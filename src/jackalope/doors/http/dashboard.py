@@ -28,7 +28,7 @@ from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import SECOND
 from jackalope.core.refusals import Refusal
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.auth import VISIT_US_MAX, Stranger
+from jackalope.doors.http.auth import Stranger
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.forward import PULSE
 from jackalope.doors.http.request import (
@@ -44,6 +44,7 @@ from jackalope.doors.http.rest.schemas import Time, about, to_time
 from jackalope.doors.http.rest.stats import StatsShown, show_stats
 from jackalope.doors.http.rest.workers import WorkerShown, show_worker
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.visits import VISIT_US_MAX
 
 routes = Routes()
 
@@ -212,7 +213,8 @@ async def sign_in(request: Request) -> Response:
 @routes.delete("/api/v1/session", "", Spec(status=204))
 async def sign_out(request: Request) -> Response:
     """End the visit of this browser."""
-    door_of(request).visits.close(dict(request.scope["headers"]))
+    door = door_of(request)
+    door.visits.close(dict(request.scope["headers"]), door.broker.now_us())
     headers = {"Set-Cookie": _cookie(request, "", 0)}
     return Response(status=204, headers=headers)
 

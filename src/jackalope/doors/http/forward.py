@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 import httptools
 import structlog
 
-from jackalope.doors.forwarding import Forwarding, Handed, Way, split_address
+from jackalope.doors.forwarding import FIND_S, PAUSE_S, Forwarding, Handed, Way, split_address
 from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.listener import ABORT, PatientProtocol
@@ -124,8 +124,8 @@ class Forwarder:
             await self._app(scope, receive, send)
             return
         scope["path_template"] = "forwarded"
-        if way is Way.HAND_ON and address and scope["type"] == HTTP:
-            await self._forward(address, scope, receive, send)
+        if way is Way.HAND_ON and scope["type"] == HTTP:
+            await self._forward(scope, receive, send)
         elif way is Way.POINT and address:
             await self._point(scope, address).send(scope, receive, send)
         else:
@@ -178,15 +178,19 @@ class Forwarder:
 
     # Requests.
 
-    async def _forward(self, address: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            connection = await self._connect(address)
+            found = await self._reach()
         except (OSError, TimeoutError) as error:
-            log.debug("cannot forward", address=address, error=str(error))
+            log.debug("cannot forward", error=str(error))
             self._forwarding.failed += 1
-            rejected = Rejected(503, "the node that leads cannot be reached", "no_leader")
+            rejected = Rejected(503, "no node that leads can be reached just now", "no_leader")
             await self._say(scope, rejected).send(scope, receive, send)
             return
+        if found is None:
+            await self._app(scope, receive, send)
+            return
+        address, connection = found
         self._forwarding.forwarded += 1
         exchange = _Exchange(connection, scope, receive, send)
         transport = connection[1].transport
@@ -219,6 +223,31 @@ class Forwarder:
         message = "the node that leads was lost before it answered; it may have done this or not"
         rejected = Rejected(502, message, "leader_lost", {"Retry-After": "1"})
         await self._say(scope, rejected).send(scope, exchange.receive, exchange.send)
+
+    async def _reach(self) -> tuple[str, Connection] | None:
+        """Connect to the leader, which may be about to change; None if this node leads by now.
+
+        Nothing of the request was read, so it can wait as long as another node may lead soon.
+
+        Raises:
+            OSError, TimeoutError: it cannot be reached.
+        """
+        leader, loop = self._forwarding.leader, asyncio.get_running_loop()
+        give_up_s = loop.time() + FIND_S
+        while True:
+            address = leader.elsewhere(self._place.name)
+            if address is None:
+                return None
+            try:
+                if address:
+                    return address, await self._connect(address)
+                raise ConnectionError("no node leads")
+            except (OSError, TimeoutError):
+                standing = leader.standing()
+                can_change = standing.members > 1 and standing.has_quorum
+                if not can_change or loop.time() > give_up_s:
+                    raise
+            await asyncio.sleep(PAUSE_S)
 
     async def _connect(self, address: str) -> Connection:
         now_s = asyncio.get_running_loop().time()

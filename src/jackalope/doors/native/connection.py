@@ -109,6 +109,7 @@ class Connection(asyncio.Protocol):
         self._name = ""
         self._principal = ANYONE
         self._beats_for: Connection | None = None
+        self._follows = False  # the peer goes where it is sent
         self._heard_us = self._sent_us = self._opened_us = door.broker.steady_us()
         self._stuck_since_us = 0
         self._gatherings: dict[int, Gathering] = {}
@@ -215,6 +216,11 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def end(self, why: str, notice: str = "goodbye") -> None:
+        forwarding, name = self._door.forwarding, self._door.name
+        if notice == "goodbye" and self._follows and forwarding is not None:
+            address = forwarding.leader.elsewhere(name)
+            if address and forwarding.way(name, follows=True) is Way.POINT:
+                notice, why = "moved", address
         self._write(Notice(notice, why))
         self._close()
 
@@ -333,7 +339,7 @@ class Connection(asyncio.Protocol):
                 raise FrameError("unknown pulse")
         elif not self._let_in(hello):
             return
-        self._outgoing.is_fetching, self._head = hello.fetches, b""
+        self._outgoing.is_fetching, self._follows, self._head = hello.fetches, hello.follows, b""
         config, forwarding = self._door.config, self._door.forwarding
         self._reader.allow(config.frame_bytes_max)
         server = f"jackalope {__version__}"

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error, NoRespondersError
+from nats.errors import TimeoutError as TimedOut
 from nats.js.api import (
     AckPolicy,
     ConsumerConfig,
@@ -54,6 +55,11 @@ _WRONG_LAST = 10071
 FULL = frozenset({10077, 10023, 10047, 10054})
 _NO_MESSAGE = 10037
 _TIMEOUT_S = 2.0
+
+#: A request that has no answer by then is sent again, because a server that stops takes what it has
+#: read with it; later for one that takes longer to send.
+_REPEAT_S = 0.4
+_SENT_BYTES_PER_S = 8 * 1024 * 1024
 
 #: How often to look for messages of which no writer has told.
 _LOOK_EVERY_S = 0.2
@@ -185,10 +191,7 @@ class JetStreamEngine:
 
     async def _put(self, position: int, message: bytes, timeout_s: float) -> Put:
         headers = {_EXPECTED_LAST: str(position - 1)}
-        answer = await self._client.request(
-            self.subject, message, timeout=timeout_s, headers=headers
-        )
-        found = json.loads(answer.data)
+        found, is_first = await self._insist(self.subject, message, timeout_s, headers)
         error = found.get("error")
         if error is None:
             await self._client.publish(self._news, position.to_bytes(8, "big") + message)
@@ -196,7 +199,29 @@ class JetStreamEngine:
         code = error.get("err_code")
         if code == _WRONG_LAST:
             return Put.TAKEN
-        return Put.FULL if code in FULL else Put.UNKNOWN
+        return Put.FULL if code in FULL and is_first else Put.UNKNOWN  # It may be stored before.
+
+    async def _insist(
+        self, subject: str, body: bytes, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Ask again and again what may be asked twice; return whether the first one was answered.
+
+        Raises:
+            nats.errors.Error: there is no answer.
+        """
+        repeat_s = _REPEAT_S + len(body) / _SENT_BYTES_PER_S
+        end_s, is_first = self._loop.time() + timeout_s, True
+        while True:
+            left_s = end_s - self._loop.time()
+            try:
+                wait_s = min(left_s, repeat_s)
+                answer = await self._client.request(subject, body, timeout=wait_s, headers=headers)
+            except TimedOut:
+                if left_s <= repeat_s:
+                    raise
+                is_first = False
+            else:
+                return dict(json.loads(answer.data)), is_first
 
     def get(self, position: int) -> bytes | None:
         return self._call(self._get(position))
@@ -378,8 +403,7 @@ class JetStreamEngine:
     async def _ask(self, subject: str, question: dict[str, Any]) -> dict[str, Any] | None:
         """Ask the leader of the stream; None if what was asked for is not there."""
         request = json.dumps(question).encode() if question else b""
-        answer = await self._client.request(f"$JS.API.{subject}", request, timeout=_TIMEOUT_S)
-        found: dict[str, Any] = json.loads(answer.data)
+        found, _ = await self._insist(f"$JS.API.{subject}", request, _TIMEOUT_S)
         error = found.get("error")
         if error is None:
             return found

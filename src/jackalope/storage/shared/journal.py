@@ -196,6 +196,13 @@ class SharedJournal:
         place = None if message is None else place_of(message)
         return 0 if place is None else place.sequence
 
+    def is_empty(self) -> bool:
+        """Return whether nothing stands in the log, as far as can be seen."""
+        try:
+            return self.log.end() == 0
+        except StorageFault:
+            return True
+
     # Following.
 
     def find_place(self) -> None:
