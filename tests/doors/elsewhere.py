@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from jackalope.broker.cluster.standing import Standing
+from jackalope.wire.peer import StandbyHealth
 
 SECRET = "of the tests"  # noqa: S105
 
@@ -19,7 +20,10 @@ class Elsewhere:
 
     def standing(self) -> Standing:
         role = "leading" if self.address is None else "following"
-        return Standing(role, self.epoch, "b", 3, is_ready=self.address != "")
+        # No node is all of that; a page shows the numbers of each.
+        standby = StandbyHealth("", "", is_connected=True, last=0, heard_us=0, lag=0, lag_us=0)
+        is_ready = self.address != ""
+        return Standing(role, self.epoch, "b", 3, is_ready=is_ready, standby=standby)
 
     def elsewhere(self, _: str) -> str | None:
         return self.address

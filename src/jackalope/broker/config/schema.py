@@ -635,7 +635,7 @@ class PeerConfig(msgspec.Struct, frozen=True):
             le=65_535,
         ),
     ] = 0
-    secret: Annotated[str, _secret("A standby's secret; empty for `cluster.secret`.")] = ""
+    secret: Annotated[str, _secret("Shared with a standby; empty for `cluster.secret`.")] = ""
     tls: Annotated[bool, _about("Use TLS if `tls.cert` is set.")] = True
     ca: Annotated[
         str,
