@@ -59,6 +59,12 @@ SHOWING = [
     ("limits",),
     ("limits", "set", "gpu", "3"),
     ("limits", "remove", "gpu"),
+    ("schedules", "set", "nightly", "queue=images", "task=resize", "cron=0 3 * * *"),
+    ("schedules", "list"),
+    ("schedules", "show", "nightly"),
+    ("schedules", "pause", "nightly"),
+    ("schedules", "resume", "nightly"),
+    ("schedules", "backfill", "nightly", "2020-01-01T00:00", "2020-01-05T00:00"),
     ("batches", "images"),
     ("stats",),
     ("queue-depth",),
@@ -76,6 +82,7 @@ SHOWING = [
 @pytest.mark.feature("D31")
 def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
     cli("limits", "set", "gpu", "3")
+    cli("schedules", "set", "nightly", "queue=images", "every=1h")
     submit(cli, "-q", "images", "--name", "finish", "--alias", "cat", "--tag", "gpu")
     assert cli("wait", "cat").code == 0
     table = cli(*command)
@@ -684,3 +691,29 @@ def test_answers_are_listed_shown_pinned_and_purged(cli: Cli) -> None:
     assert cli("cache", "purge").code == 1
     assert cli("cache", "purge", "--yes").code == 0
     assert cli("cache", "purge", identity, "--name", "finish").code == 2
+
+
+def test_a_schedule_from_its_making_to_its_end(cli: Cli) -> None:
+    when = ("cron=0 3 * * *", "zone=Europe/Berlin", "overlap=skip")
+    made = cli("schedules", "set", "nightly", "queue=q", "task=t", *when, "--json", "[1]")
+    assert made.code == 0, made.err
+    assert "0 3 * * * Europe/Berlin" in made.out
+    view = cli("schedules", "show", "nightly", "-f", "json").json
+    assert len(view["upcoming"]) == 10
+    task = cli("schedules", "trigger", "nightly", "-f", "json").json["task"]
+    explained = cli("explain", task)
+    assert "is a run of schedule 'nightly'" in explained.out.replace("\n", " ")
+    refused = cli("schedules", "trigger", "nightly")
+    assert (refused.code, "wait for it, or kill it" in refused.err) == (1, True)
+    done = cli("schedules", "backfill", "nightly", "2026-01-01", "2026-01-03T12:00", "-f", "json")
+    assert len(done.json["tasks"]) == 3
+    bad = cli("schedules", "set", "nightly", "cron=0 99 * * *", "zone=Mars", "overlap=x")
+    assert bad.code == 2
+    assert "overlap" in bad.err
+    bad = cli("schedules", "set", "nightly", "cron=0 99 * * *", "zone=Mars")
+    assert bad.code == 1
+    assert "bad hour" in bad.err.replace("\n", " ")
+    assert "no time zone 'Mars'" in bad.err.replace("\n", " ")
+    assert cli("schedules", "list", "--orphaned", "-f", "json").json == []
+    assert cli("schedules", "delete", "nightly", "--yes").code == 0
+    assert cli("schedules", "show", "nightly").code == 1

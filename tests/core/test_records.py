@@ -70,7 +70,7 @@ from jackalope.core.shapes.exchange import (
 )
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import Same, StoredAnswer
-from jackalope.core.shapes.schedule import CatchUp, How, Missed, Overlap, ScheduleSettings
+from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind, ScheduleSettings
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.task import (
     Attempt,
@@ -283,7 +283,7 @@ EVERY: list[AnyRecord] = [
     SchedulePaused(133, "world", "nightly", "ada"),
     ScheduleResumed(134, "world", "nightly", 135, "ada"),
     ScheduleOrphaned(136, "world", "nightly"),
-    ScheduleFired(137, "world", "nightly", 138, 139, task_id(1), How.BACKFILL, "ada"),
+    ScheduleFired(137, "world", "nightly", 138, 139, task_id(1), RunKind.BACKFILL, "ada"),
     SlotsMissed(140, "world", "nightly", 141, 142, 143, Missed.REFUSED, "detail"),
 ]
 

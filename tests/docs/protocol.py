@@ -44,8 +44,10 @@ from jackalope.core.effects import (
     HelperFailed,
     Joined,
     PoolSet,
+    ScheduleSet,
     Served,
     SignalAsked,
+    SlotsRun,
     TaskEnded,
     TaskProgressed,
 )
@@ -54,6 +56,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import How, Same
+from jackalope.core.shapes.schedule import RunKind
 from jackalope.core.task import (
     BlobRef,
     Envelope,
@@ -158,6 +161,11 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.SeriesView,
     views.PointView,
     views.SpreadView,
+    ScheduleSet,
+    SlotsRun,
+    views.SchedulePage,
+    views.ScheduleView,
+    views.RunView,
     PoolSet,
     views.PoolView,
     views.GroupView,
@@ -237,6 +245,7 @@ def words() -> Table:
         OnDependency,
         Permission,
         Reason,
+        RunKind,
         Same,
         Signal,
         Stage,

@@ -16,7 +16,7 @@ from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
-from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, How, ScheduleSettings
+from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, RunKind, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Error, Task
 from jackalope.wire import amqp_properties as properties
 from tests.scenarios.cast import Cast
@@ -523,7 +523,7 @@ class Teller:
     @tell.register
     def _(self, record: records.ScheduleFired) -> str:
         when = self._when("next", record.next_us) or "over"
-        how = "" if record.how is How.SLOT else record.how
+        how = "" if record.how is RunKind.SLOT else record.how
         slot = self._when("slot", record.slot_us) if record.slot_us != self._now_us else ""
         what = f"fired {self._cast.name(record.task)}"
         return join(what, how, slot, when, option("by", record.by))

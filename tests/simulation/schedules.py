@@ -30,7 +30,7 @@ from jackalope.core.records import (
     TaskSubmitted,
 )
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.schedule import How, ScheduleSettings, run_id
+from jackalope.core.shapes.schedule import RunKind, ScheduleSettings, run_id
 from tests.simulation.checker import Checker, demand
 from tests.simulation.node import Node
 from tests.simulation.world import Link, World
@@ -158,7 +158,7 @@ class ScheduleChecker(Checker):
     def _on_fired(self, record: ScheduleFired, submitted: set[TaskId]) -> None:
         demand(record.task in submitted, "a slot and its task are one batch", record)
         name, due_us = record.name, self._next[record.name]
-        if record.how is How.TRIGGER:
+        if record.how is RunKind.TRIGGER:
             demand(record.next_us == due_us, "a trigger moves no slot", record)
             return
         slot = (name, record.slot_us)
@@ -166,7 +166,7 @@ class ScheduleChecker(Checker):
         demand(is_own, "a slot has the task that is its own", record)
         demand(slot not in self._slots, "a slot fires once", record, self._slots.get(slot))
         self._slots[slot] = record.task
-        if record.how is How.BACKFILL:
+        if record.how is RunKind.BACKFILL:
             demand(record.slot_us < due_us and record.next_us == due_us, "only the past", record)
             return
         demand(record.slot_us <= record.at_us, "no slot fires early", record)

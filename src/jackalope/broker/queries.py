@@ -18,6 +18,7 @@ from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
 from jackalope.broker.views.lists import Moment
+from jackalope.broker.views.schedules import schedule_page, whole_view
 from jackalope.broker.views.tasks import (
     explanation_of,
     find_answer,
@@ -50,6 +51,8 @@ from jackalope.wire.views import (
     LimitView,
     PoolView,
     QueueView,
+    SchedulePage,
+    ScheduleView,
     SeriesView,
     StatsView,
     TaskPage,
@@ -455,6 +458,29 @@ async def series(broker: Broker, namespace: str, about: About) -> SeriesView:
 async def pools(broker: Broker, namespace: str, about: About) -> list[PoolView]:
     views = await broker.read(lambda engine: pool_views(engine.core, namespace, sees))
     return [view for view in views if about.queue in ("", view.queue)]
+
+
+@Question
+async def schedules(broker: Broker, namespace: str, about: About) -> SchedulePage:
+    limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
+    return await broker.read(
+        lambda engine: schedule_page(
+            engine.core, namespace, sees, text=about.text, after=about.cursor, limit=limit
+        )
+    )
+
+
+@Question
+async def schedule(broker: Broker, namespace: str, about: About) -> ScheduleView:
+    def ask(engine: Engine) -> ScheduleView:
+        ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
+        found = ns.schedules.get(about.name)
+        if found is None or not sees(found.settings.queue):
+            message = f"no schedule {about.name!r} in namespace {namespace!r}; list the schedules"
+            raise Refused(Refusal(Code.UNKNOWN_SCHEDULE, message))
+        return whole_view(engine, found)
+
+    return await broker.read(ask)
 
 
 @Question

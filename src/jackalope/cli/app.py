@@ -152,6 +152,14 @@ def _pools() -> typer.Typer:
     )
 
 
+def _schedules() -> typer.Typer:
+    from jackalope.cli.commands import schedules
+
+    group = _group(schedules.list_, schedules.show, schedules.set_, schedules.pause)
+    rest = (schedules.resume, schedules.trigger, schedules.backfill, schedules.delete)
+    return _add(group, connected, *rest)
+
+
 def _cache() -> typer.Typer:
     from jackalope.cli.commands import cache
 
@@ -217,6 +225,7 @@ def _add(group: typer.Typer, make: Make, *commands: Any) -> typer.Typer:
 _GROUPS = {
     "queues": _queues,
     "limits": _limits,
+    "schedules": _schedules,
     "pools": _pools,
     "cache": _cache,
     "keys": _keys,
@@ -281,6 +290,7 @@ PANELS = {
         "`cluster status` shows all nodes of a cluster.",
         "queues": "List queues and their tasks by state, and change them.",
         "limits": "List the limits of tags, and change them.",
+        "schedules": "List schedules, by which the broker submits tasks itself, and change them.",
         "pools": "List pools, which start workers on demand by key, and change them.",
         "cache": "List cached answers, pin them and purge them.",
     },

@@ -175,7 +175,7 @@ class Administration(SessionOwner):
         """
         about = {"queue": queue, "preset": preset, "changes": one_of("changes", _changes, changes)}
         body = await self.manage("declare_queue", about)
-        return _shaped(body["policy"], Policy)
+        return shaped(body["policy"], Policy)
 
     async def delete_queue(self, queue: str) -> None:
         """Remove a queue that has no unfinished task."""
@@ -250,7 +250,7 @@ class Administration(SessionOwner):
         body = await self.manage(
             "declare_pool", {"queue": queue, "changes": one_of("changes", _changes, changes)}
         )
-        return _shaped(body["settings"], PoolSettings)
+        return shaped(body["settings"], PoolSettings)
 
     async def delete_pool(self, queue: str) -> None:
         """Have no more workers started for a queue; those there are go when they are idle."""
@@ -285,7 +285,7 @@ class Administration(SessionOwner):
         """Ask a question, and return the answer in a shape of `jackalope.wire.views`."""
         message = Query(0, what, dict(about))
         body = await self.session().request(message, timeout_s=self.timeout_s)
-        return _shaped(body, shape)
+        return shaped(body, shape)
 
     async def manage(self, what: str, about: Mapping[str, Any], *, can_repeat: bool = True) -> Any:
         """Give an order, and return the body of the answer."""
@@ -314,7 +314,7 @@ def _changes(value: object) -> dict[str, Any]:
     return dict(value)
 
 
-def _shaped(body: object, shape: type[V]) -> V:
+def shaped(body: object, shape: type[V]) -> V:
     """Read an answer.
 
     Raises:

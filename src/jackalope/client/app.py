@@ -35,6 +35,7 @@ from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
+from jackalope.client.schedules import Scheduling
 from jackalope.client.session.outbox import Uploaded
 from jackalope.client.session.session import Session, SessionOwner, TracedSession
 from jackalope.client.submit_options import Choices, SubmitChoices, make_plan
@@ -71,7 +72,7 @@ TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Requests, Calling):
+class Jackalope(Requests, Calling, Scheduling):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can

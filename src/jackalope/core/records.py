@@ -16,7 +16,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
-from jackalope.core.shapes.schedule import How, Missed, ScheduleSettings
+from jackalope.core.shapes.schedule import Missed, RunKind, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, TaskRow, TaskSpec
 
 #: The newest level of records that this version knows. The first element of a batch is the level at
@@ -373,7 +373,7 @@ class ScheduleFired(Record, tag="fire"):
     slot_us: int
     next_us: int
     task: TaskId
-    how: How = How.SLOT
+    how: RunKind = RunKind.SLOT
     by: str = ""
 
 

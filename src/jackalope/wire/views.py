@@ -15,6 +15,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
+from jackalope.core.shapes.schedule import RunKind, ScheduleSettings
 from jackalope.core.task import Signal, Stage
 
 V = TypeVar("V", bound=msgspec.Struct)
@@ -319,3 +320,44 @@ class PoolView(msgspec.Struct, frozen=True):
     launched: int  # how many launches were ordered since the broker started
     failed: int  # how many of them failed
     groups: tuple[GroupView, ...]
+
+
+class RunView(msgspec.Struct, frozen=True):
+    """A task of a schedule."""
+
+    slot_us: int
+    at_us: int  # when it was submitted
+    task: TaskId
+    how: RunKind  # `slot`, `trigger` or `backfill`
+    state: State | None = None  # of the task; None if that is no longer known
+
+
+class ScheduleView(msgspec.Struct, frozen=True):
+    """A schedule. `state` is `active`, `paused` or, if it has no slot left, `over`.
+
+    Lists have neither slots to come nor tasks.
+    """
+
+    name: str
+    state: str
+    settings: ScheduleSettings
+    next_us: int  # its next slot
+    by: str  # who declared it last
+    changed_us: int  # when
+    app: str = ""  # the application whose workers declare it; empty if it was made by hand
+    orphaned_us: int = 0  # since when that does not declare it any more
+    paused_by: str = ""
+    fired: int = 0  # how many tasks it has submitted
+    missed: int = 0  # how many slots it has passed over
+    missed_us: int = 0  # the last of those
+    why_missed: str = ""
+    trouble: str = ""  # why the slot that is due has no task yet
+    upcoming: tuple[int, ...] = ()  # the next slots
+    runs: tuple[RunView, ...] = ()  # the last tasks, the newest first
+
+
+class SchedulePage(msgspec.Struct, frozen=True):
+    """A page of schedules; a cursor that is not empty requests the next one."""
+
+    schedules: list[ScheduleView]
+    cursor: str = ""

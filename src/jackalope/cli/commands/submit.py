@@ -67,13 +67,13 @@ class Work(Options):
                 if self.raw:
                     yield line, "bytes"
                 elif line.strip():
-                    yield _arguments(line, f"line {number}"), "json"
+                    yield read_arguments(line, f"line {number}"), "json"
         elif self.payload_file is not None:
             yield _read(self.payload_file), "bytes"
         elif self.payload is not None:
             yield self.payload.encode(), "bytes"
         else:
-            yield _arguments((self.json or "[]").encode(), "--json"), "json"
+            yield read_arguments((self.json or "[]").encode(), "--json"), "json"
 
 
 @dataclass
@@ -281,7 +281,7 @@ async def _retry(client: "Jackalope", queue: str, retries: int) -> "Retry":
     return Retry(retries, policy.retry_base_us, policy.retry_factor, policy.retry_cap_us)
 
 
-def _arguments(text: bytes, where: str) -> bytes:
+def read_arguments(text: bytes, where: str) -> bytes:
     """Make positional and named arguments of a JSON value."""
     import msgspec
 

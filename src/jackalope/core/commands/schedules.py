@@ -1,8 +1,8 @@
 """Commands about schedules.
 
-Owns their shapes. To declare, resume, trigger or backfill a schedule is to submit tasks, now or
-later: it needs that permission, for the queue. Who may kill tasks may also stop a schedule from
-making them. A schedule outlives the key by which it was declared.
+Owns their shapes. To declare, trigger or backfill a schedule is to submit tasks, now or later, and
+to pause, resume or delete one is to act on them: each needs that permission, for the queue of the
+schedule. A schedule outlives the key by which it was declared.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DeclareSchedules(Limited):
 class PauseSchedule(Limited):
     """Submit nothing for a schedule until it is resumed."""
 
-    needs = (Permission.SUBMIT_TASKS, Permission.CANCEL_TASKS)
+    needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
     name: str
@@ -64,7 +64,7 @@ class PauseSchedule(Limited):
 class ResumeSchedule(Limited):
     """Submit tasks of a schedule again, from its next slot on."""
 
-    needs = (Permission.SUBMIT_TASKS, Permission.CANCEL_TASKS)
+    needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
     name: str
@@ -101,7 +101,7 @@ class BackfillSchedule(Limited):
 class DeleteSchedule(Limited):
     """Delete a schedule. Its tasks stay."""
 
-    needs = (Permission.SUBMIT_TASKS, Permission.CANCEL_TASKS)
+    needs = (Permission.CANCEL_TASKS,)
     scope = Scope.NARROWED
 
     name: str

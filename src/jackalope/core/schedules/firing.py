@@ -32,10 +32,10 @@ from jackalope.core.shapes.schedule import (
     MOMENT_US_MAX,
     SCHEDULE_HEADER,
     SLOT_HEADER,
-    How,
     Missed,
     Overlap,
     Run,
+    RunKind,
     Schedule,
     run_id,
     schedule_of,
@@ -44,7 +44,7 @@ from jackalope.core.task import OnDependency, Options, Task, TaskSpec
 from jackalope.core.tasks.actions import act_on_tasks
 from jackalope.core.tasks.submit import submit_tasks
 
-#: How soon a slot is tried again whose task was not accepted, unless the refusal says when.
+#: RunKind soon a slot is tried again whose task was not accepted, unless the refusal says when.
 _AGAIN_US_MIN, _AGAIN_US_MAX = SECOND, MINUTE
 
 _DOWN = "the broker was down, or too busy"
@@ -187,7 +187,7 @@ def trigger_schedule(ctx: Context, command: TriggerSchedule) -> SlotsRun | Refus
     if isinstance(schedule, Refusal):
         return schedule
     name = (command.namespace, schedule.name)
-    task_id = command.task or run_id(*name, ctx.now_us, How.TRIGGER)
+    task_id = command.task or run_id(*name, ctx.now_us, RunKind.TRIGGER)
     known = ctx.book.tasks.get(task_id)
     if known is not None and (schedule_of(known.options) or ("",))[0] == schedule.name:
         return SlotsRun((), 1)  # A command that was repeated.
@@ -199,7 +199,7 @@ def trigger_schedule(ctx: Context, command: TriggerSchedule) -> SlotsRun | Refus
     made = _submit(ctx, schedule, ctx.now_us, task_id, earlier, by=command.by)
     if isinstance(made, Refusal):
         return made
-    _record_run(ctx, schedule, Run(ctx.now_us, ctx.now_us, made, How.TRIGGER), command.by)
+    _record_run(ctx, schedule, Run(ctx.now_us, ctx.now_us, made, RunKind.TRIGGER), command.by)
     _replace(ctx, schedule, earlier)
     return SlotsRun((made,))
 
@@ -237,7 +237,7 @@ def backfill_schedule(ctx: Context, command: BackfillSchedule) -> SlotsRun | Ref
         run = _submit(ctx, schedule, slot_us, task_id, earlier, by=command.by)
         if isinstance(run, Refusal):
             return SlotsRun(tuple(made), known, run) if made or known else run
-        _record_run(ctx, schedule, Run(slot_us, ctx.now_us, run, How.BACKFILL), command.by)
+        _record_run(ctx, schedule, Run(slot_us, ctx.now_us, run, RunKind.BACKFILL), command.by)
         made.append(run)
     return SlotsRun(tuple(made), known)
 

@@ -21,7 +21,7 @@ from jackalope.core.durations import MINUTE
 from jackalope.core.limits import MISSED_SLOTS_COUNTED_MAX
 from jackalope.core.records import SINCE, ScheduleDeclared
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.schedule import CatchUp, How, Schedule, ScheduleSettings
+from jackalope.core.shapes.schedule import CatchUp, RunKind, Schedule, ScheduleSettings
 from jackalope.core.state.timers import Timers
 
 #: A slot that is so late is not missed: the broker was busy, or has been restarted.
@@ -110,7 +110,7 @@ def following(ctx: Context, schedule: Schedule, after_us: int) -> int:
 
 def next_after_now(ctx: Context, schedule: Schedule) -> int:
     """Return the next slot of a schedule that was changed or resumed: one that never fired."""
-    fired = [run.slot_us for run in schedule.runs if run.how is not How.TRIGGER]
+    fired = [run.slot_us for run in schedule.runs if run.how is not RunKind.TRIGGER]
     return following(ctx, schedule, max(ctx.now_us, *fired, 0))
 
 

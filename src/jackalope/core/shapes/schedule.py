@@ -54,7 +54,7 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
-class How(StrEnum):
+class RunKind(StrEnum):
     """Why a schedule submitted a task."""
 
     SLOT = "slot"
@@ -135,7 +135,7 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     slot_us: int
     at_us: int
     task: TaskId
-    how: How
+    how: RunKind
 
 
 class Schedule(msgspec.Struct, array_like=True, gc=False):
@@ -171,12 +171,12 @@ class Schedule(msgspec.Struct, array_like=True, gc=False):
         return all(getattr(mine, name) == getattr(settings, name) for name in WHEN)
 
 
-def run_id(namespace: str, schedule: str, slot_us: int, how: How = How.SLOT) -> TaskId:
+def run_id(namespace: str, schedule: str, slot_us: int, how: RunKind = RunKind.SLOT) -> TaskId:
     """Derive the id of the task of a slot: the same slot has the same id for ever.
 
     It is laid out as a UUID of version 7 with the time of the slot. A backfilled slot is the slot.
     """
-    is_trigger = how is How.TRIGGER
+    is_trigger = how is RunKind.TRIGGER
     digest = _digest(namespace, schedule, slot_us, is_trigger)
     return TaskId(
         (slot_us // 1_000).to_bytes(6, "big")

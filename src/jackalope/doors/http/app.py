@@ -45,6 +45,7 @@ from jackalope.doors.http.rest import (
     events,
     queues,
     requests,
+    schedules,
     stats,
     tasks,
     upload_links,
@@ -60,7 +61,7 @@ ROUTES: list[Route] = [
     *(*dashboard.routes, *openapi.routes),
     *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
-    *(*workers.routes, *worker_api.routes, *stats.routes),
+    *(*workers.routes, *worker_api.routes, *stats.routes, *schedules.routes),
     *(*events.routes, *events.updates, *api_keys.routes, *cluster.routes),
 ]
 

@@ -35,6 +35,7 @@ from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
+from jackalope.broker.views.schedules import NO_SCHEDULES, ScheduleCensus, count_schedules
 from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
 from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Response, Scope, Send
@@ -168,6 +169,7 @@ class Numbers(msgspec.Struct):
     spliced: dict[str, int] = {}
     forwarded: int = 0
     unreached: int = 0
+    schedules: ScheduleCensus = NO_SCHEDULES
 
 
 @routes.get("/metrics", "read_tasks")
@@ -199,6 +201,7 @@ def look(door: HttpDoor) -> Numbers:
         broker.meter.types(),
         skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
+    numbers.schedules = count_schedules(broker.engine.core)
     if forwarding is not None:
         numbers.standing = forwarding.leader.standing()
         numbers.spliced = dict(forwarding.spliced)
@@ -301,6 +304,16 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
         ("pool_launch_failures", "Failed launches of pools.", "failed"),
     ):
         yield _counter(f"jackalope_{name}", about, _of(pools, field), *_QUEUE)
+    yield from _of_schedules(numbers.schedules)
+
+
+def _of_schedules(census: ScheduleCensus) -> Iterator[Metric]:
+    about = "Schedules by state; `orphaned` are also in another."
+    yield _gauge("jackalope_schedules", about, census.states, "namespace", "state")
+    about = "Tasks submitted by schedules."
+    yield _counter("jackalope_schedule_fires", about, census.fired, "namespace")
+    about = "Slots of schedules that were passed over."
+    yield _counter("jackalope_schedule_missed", about, census.missed, "namespace")
 
 
 def _of_storage(numbers: Numbers) -> Iterator[Metric]:

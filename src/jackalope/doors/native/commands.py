@@ -37,6 +37,15 @@ from jackalope.core.commands import (
     SubmitTasks,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
+from jackalope.core.commands.schedules import (
+    BackfillSchedule,
+    DeclareSchedule,
+    DeclareSchedules,
+    DeleteSchedule,
+    PauseSchedule,
+    ResumeSchedule,
+    TriggerSchedule,
+)
 from jackalope.core.effects import Assignment, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -104,6 +113,13 @@ MANAGEMENT: dict[str, type[Command]] = {
     "create_api_key": CreateApiKey,
     "revoke_api_key": RevokeApiKey,
     "act_on_answers": ActOnAnswers,
+    "declare_schedule": DeclareSchedule,
+    "declare_schedules": DeclareSchedules,
+    "pause_schedule": PauseSchedule,
+    "resume_schedule": ResumeSchedule,
+    "trigger_schedule": TriggerSchedule,
+    "backfill_schedule": BackfillSchedule,
+    "delete_schedule": DeleteSchedule,
 }
 
 
