@@ -153,7 +153,7 @@ def _pools() -> typer.Typer:
 
 
 def _schedules() -> typer.Typer:
-    from jackalope.cli.commands import schedules
+    from jackalope.cli import schedules
 
     group = _group(schedules.list_, schedules.show, schedules.set_, schedules.pause)
     rest = (schedules.resume, schedules.trigger, schedules.backfill, schedules.delete)
