@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from jackalope.core.settings import keys_of
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import OnDependency, Signal, Stage
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
+from jackalope.doors.grpc.values import Words
 from jackalope.wire.messages import CallStage
 from tests.doors.grpc.generate import PROTO, PROTO_ROOT, STUBS, descriptor, generate
 
@@ -207,3 +209,13 @@ def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:
 
 def test_every_field_of_a_policy_is_there() -> None:
     assert {field.name for field in pb.QueuePolicy.DESCRIPTOR.fields} == set(keys_of(Policy))
+
+
+def test_a_word_that_the_contract_does_not_have_yet_breaks_nothing() -> None:
+    class Newer(StrEnum):
+        INVALID = "invalid"
+        NEWER = "newer"
+
+    words = Words(pb.RefusalCode, Newer)
+    assert words.number(Newer.INVALID) == pb.REFUSAL_CODE_INVALID
+    assert words.number(Newer.NEWER) == pb.REFUSAL_CODE_UNSPECIFIED

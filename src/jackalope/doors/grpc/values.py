@@ -39,16 +39,21 @@ _NOT_AN_ID = "must be a UUID, such as the one that a submit returned"
 
 
 class Words(Generic[E]):
-    """The words of the core, and the numbers of an enum that stand for them."""
+    """The words of the core, and the numbers of an enum that stand for them.
+
+    A word that the contract does not have yet is shown as unspecified.
+    """
 
     def __init__(self, enum: Any, words: type[E]) -> None:
         prefix = re.sub(r"(?<!^)(?=[A-Z])", "_", enum.DESCRIPTOR.name).upper()
-        self._numbers = {word: enum.Value(f"{prefix}_{word.name}") for word in words}
+        known = enum.DESCRIPTOR.values_by_name
+        names = {word: f"{prefix}_{word.name}" for word in words}
+        self._numbers = {word: known[name].number for word, name in names.items() if name in known}
         self._words = {number: word for word, number in self._numbers.items()}
-        self._names = ", ".join(f"{prefix}_{word.name}" for word in words)
+        self._names = ", ".join(names[word] for word in self._numbers)
 
     def number(self, word: E | str | None) -> Any:
-        return self._numbers[word] if word else 0  # type: ignore[index]
+        return self._numbers.get(word, 0) if word else 0  # type: ignore[call-overload]
 
     def word(self, number: int, field: str) -> E | None:
         """Return the word of a number; None if it is not set."""

@@ -48,6 +48,7 @@ class RefusalCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSAL_CODE_UNKNOWN_POOL: _ClassVar[RefusalCode]
     REFUSAL_CODE_UNKNOWN_BLOB: _ClassVar[RefusalCode]
     REFUSAL_CODE_INTERNAL: _ClassVar[RefusalCode]
+    REFUSAL_CODE_UNKNOWN_SCHEDULE: _ClassVar[RefusalCode]
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -232,6 +233,7 @@ REFUSAL_CODE_FORBIDDEN: RefusalCode
 REFUSAL_CODE_UNKNOWN_POOL: RefusalCode
 REFUSAL_CODE_UNKNOWN_BLOB: RefusalCode
 REFUSAL_CODE_INTERNAL: RefusalCode
+REFUSAL_CODE_UNKNOWN_SCHEDULE: RefusalCode
 TASK_STATE_UNSPECIFIED: TaskState
 TASK_STATE_HELD: TaskState
 TASK_STATE_WAITING: TaskState
