@@ -9,14 +9,17 @@ import pytest
 
 from jackalope.broker.cluster.doubt import Doubt
 from jackalope.broker.cluster.leadership import Role
+from jackalope.broker.cluster.peer_host import PeerHost
 from jackalope.storage import OutOfReach
 from jackalope.storage.entry import encode
 from jackalope.storage.segments.segment import numbers_in, path_of, salvage_segment
+from jackalope.storage.shared.copies import compare_copies
 from jackalope.storage.shared.jetstream import JetStreamEngine
 from jackalope.storage.shared.journal import Astray, SharedJournal
 from jackalope.storage.shared.log import LogState
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from jackalope.storage.shared.mirror import Mirror
+from jackalope.wire.peer import AskClear
 from tests.broker.cluster.machines import in_loop, running, until
 from tests.broker.cluster.test_node import check_equal, tasks
 from tests.storage.shared.servers import Servers
@@ -250,6 +253,11 @@ async def test_a_server_that_has_lost_half_of_the_log_is_found_and_named(tmp_pat
         await let_decide(engine, "n1")
         first, last = engine.start(), engine.end()
         lost = [at for at in range(first, last + 1) if engine.get(at) is None]
+        problems = {each.name: each.problem for each in compare_copies(engine)}
+        assert problems == dict.fromkeys(problems, "") | {
+            "n1": f"it lacks {len(lost)} messages from {lost[0]} on"
+        }
+        assert len(problems) == 3
         engine.close()
         assert len(lost) > 10  # It serves them to nobody, and says that all is well.
         async with running(tmp_path, lambda: servers.engine("holes"), 5) as cluster:
@@ -261,3 +269,10 @@ async def test_a_server_that_has_lost_half_of_the_log_is_found_and_named(tmp_pat
             assert len(new.submitted()) == 65
             named = {name for each in cluster.machines for name in each.node.status().wrong}
             assert named == {"n1"}
+            finders = [each for each in cluster.machines if each.node.doubt.suspects]
+            assert all(each.node.standing().wrong_copies["n1"] for each in finders)
+            for each in finders:
+                host = PeerHost(each.broker, "c", each.name, each.node)
+                assert host.status().wrong == ("n1",)
+                host.clear(AskClear(("n0", "n1", "n2"), state=True))
+                assert host.status().wrong == ()
