@@ -62,7 +62,7 @@ def machine(name: str, folder: Path, like: Process) -> tuple[str, Process]:
 
 async def under_load(brokers: Brokers, folder: Path, deed: Callable[[], None]) -> list[Any]:
     """Submit tasks one after the other while something is done; return what was acknowledged."""
-    handles = []
+    handles: list[Any] = []
     with client(brokers) as app:
         async with app:
             doing = asyncio.create_task(asyncio.to_thread(deed))

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import shutil
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import pytest
 import yaml
 
 from jackalope import Jackalope
+from jackalope.storage.shared.nats_server import running_in
 from tests.cluster import application
 from tests.cluster.brokers import Brokers, Process, running, until
 from tests.cluster.test_commands import run
@@ -22,15 +20,17 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def kill_all(brokers: Brokers) -> None:
-    """Kill all brokers and their nats-servers at once."""
+    """Kill all brokers, and then their nats-servers."""
     for each in brokers.all:
-        if each.is_up:
-            each.kill()
+        each.kill()
     for each in brokers.all:
-        pid = each.folder / "data" / "nats" / "server.pid"
-        if pid.exists():
-            with suppress(OSError, ValueError):
-                os.kill(int(pid.read_text()), signal.SIGKILL)
+        end(each)
+
+
+def end(node: Process) -> None:
+    """Kill a broker and its nats-server, and return when both are gone."""
+    node.end()
+    until(lambda: running_in(node.folder / "data" / "nats") is None, [node])
 
 
 def lose_log(node: Process) -> None:
@@ -98,4 +98,37 @@ def test_no_acknowledged_task_is_lost_with_the_log(tmp_path: Path) -> None:
         assert all(each.status().epoch > epoch for each in brokers.all)
         more = asyncio.run(submit(brokers, tmp_path, range(40, 50)))
         asyncio.run(check_there(brokers, handles + more))
+        until(lambda: run(brokers, "verify")[0] == 0, brokers.all)
+
+
+def test_a_broker_that_is_left_gives_its_state_to_a_new_log(tmp_path: Path) -> None:
+    """Two of three machines are lost with their disks; the third has all, but no majority."""
+    with running(tmp_path) as brokers:
+        leader = brokers.leader()
+        left = next(each for each in brokers.all if each is not leader)
+        handles = asyncio.run(submit(brokers, tmp_path, range(20)))
+        until(lambda: len({each.status().applied for each in brokers.all}) == 1, brokers.all)
+        gone = [each for each in brokers.all if each is not left]
+        for each in gone:
+            end(each)
+        file, data = tmp_path / "rebuilt.yaml", tmp_path / "made"
+        words = ["rebuild-log", "--from", left.name, "--data", str(data), "--out", str(file)]
+        until(lambda: run(brokers, *words)[0] == 1, brokers.all)  # No word of the others yet.
+        code, _, err = run(brokers, *words)
+        assert f"what {gone[0].name} has is not known" in err
+        for each in gone:
+            words += ["--gone", each.name]
+        code, out, err = run(brokers, *words)
+        assert code == 0, err
+        assert f"may be missing: {leader.name} led last, and is gone" in out or "not known" in out
+
+        end(left)
+        use(brokers, file)
+        for each in brokers.all:
+            shutil.rmtree(each.folder / "data")
+        shutil.move(data, left.folder / "data")
+        for each in brokers.all:
+            each.start()
+        brokers.leader()
+        asyncio.run(check_there(brokers, handles))
         until(lambda: run(brokers, "verify")[0] == 0, brokers.all)

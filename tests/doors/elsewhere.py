@@ -22,8 +22,16 @@ class Elsewhere:
         role = "leading" if self.address is None else "following"
         # No node is all of that; a page shows the numbers of each.
         standby = StandbyHealth("", "", is_connected=True, last=0, heard_us=0, lag=0, lag_us=0)
-        is_ready = self.address != ""
-        return Standing(role, self.epoch, "b", 3, is_ready=is_ready, standby=standby)
+        return Standing(
+            role,
+            self.epoch,
+            "b",
+            3,
+            is_ready=self.address != "",
+            wrong_copies={"c": 2},
+            divergences=1,
+            standby=standby,
+        )
 
     def elsewhere(self, _: str) -> str | None:
         return self.address

@@ -57,6 +57,11 @@ LOG = LogHealth("nats-server 2.15.1", 1, "a", (LogCopy("a", True), LogCopy("b", 
         ({"b": Seen(told("b"), 3 * SECOND, 0)}, "the clock of b is wrong by 3 s"),
         ({"b": Seen(told("b", version="0.9"), 0, 0)}, "versions 0.9, 1.0: finish the upgrade"),
         ({"a": Seen(told("a", "leading", log=LOG), 0, 0)}, "log at b is 7 entries behind"),
+        ({"b": Seen(told("b", wrong=("a",)), 0, 0)}, "b found the copy of the log at a damaged"),
+        (
+            {"b": Seen(told("b", diverged="after batch 9"), 0, 0)},
+            "the state of b differed from the leader's after batch 9",
+        ),
         ({"a": Seen(told("a", "leading", level=1), 0, 0)}, "read level 2, and the log is at 1"),
     ],
 )

@@ -1,8 +1,11 @@
 """A log that is lost: one node begins a new one with its mirror, and the others find their way."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from jackalope.broker.cluster import node, peers
 from jackalope.broker.cluster.founding import EPOCHS_SKIPPED, Left, found_again, lacks, left_in
@@ -11,6 +14,7 @@ from jackalope.storage import FolderBusy, StorageFault
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from tests.broker.cluster.machines import Cluster, in_loop, running, until
 from tests.broker.cluster.test_node import check_equal, tasks
+from tests.ports import free_port
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -137,3 +141,46 @@ async def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         for job in (lambda: left_in(tmp_path / "a"), lambda: found_again(tmp_path / "a", 1)):
             with pytest.raises(FolderBusy, match="in use by a broker"):
                 job()
+
+
+def command(file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "jackalope", "cluster", *words, "--config", str(file)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+
+
+@in_loop
+async def test_a_shorter_mirror_is_refused_unless_the_loss_is_accepted(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        await submit(cluster, 1, 3)
+        await cluster.settled()
+        leader = await cluster.led()
+        short, other = [each.name for each in cluster.machines if each is not leader]
+        await next(each for each in cluster.machines if each.name == short).lose()
+        await submit(cluster, 4, 2)
+        await cluster.settled()
+        await lose_all(cluster)
+    last = left(tmp_path)[short].last
+    file = tmp_path / "cluster.yaml"
+    members = [f"{name}=127.0.0.1 peer={free_port()}" for name in "abc"]
+    cluster_ = {"id": "c", "members": members, "secret": "s"}
+    file.write_text(yaml.safe_dump({"cluster": cluster_}))
+    words = ["rebuild-log", "--from", str(tmp_path / short), "--node", short]
+    for name in (leader.name, other):
+        words += ["--compare", f"{name}={tmp_path / name}"]
+    refused = command(file, *words)
+    assert refused.returncode == 1
+    assert "another member has more" in refused.stderr
+    assert f"has the batches {last + 1} to {last + 2}" in refused.stderr
+    assert not (tmp_path / "cluster-rebuilt.yaml").exists()
+    founding = tmp_path / short / "shards" / "0" / "founding"
+    assert not founding.exists()
+
+    assert "'z' is not a member" in command(file, *words, "--gone", "z").stderr
+    both = command(file, "verify", *(f"--data={tmp_path / name}" for name in (short, other)))
+    assert both.returncode == 0, both.stdout  # One is behind the other, which is no damage.
+    accepted = command(file, *words, "--accept-loss")
+    assert accepted.returncode == 0, accepted.stderr
+    assert int(founding.read_text()) > EPOCHS_SKIPPED
+    written = yaml.safe_load((tmp_path / "cluster-rebuilt.yaml").read_text())
+    assert written["cluster"] == {**cluster_, "founder": short}

@@ -447,6 +447,8 @@ def test_a_cluster_is_counted() -> None:
             assert 'jackalope_cluster_role{role="following"} 1.0' in numbers
             assert "jackalope_cluster_forwarded_total 1.0" in numbers
             assert "jackalope_cluster_members 3.0" in numbers
+            assert 'jackalope_cluster_wrong_copies_total{copy="c"} 2.0' in numbers
+            assert "jackalope_cluster_divergences_total 1.0" in numbers
             assert "tq_raft_leader 1.0" in (await leading.client.get("/metrics")).text.splitlines()
 
     run(play())

@@ -349,6 +349,7 @@ class Node:
                 break
             except OutOfReach as fault:
                 log.warning("the log is out of reach", fault=str(fault))
+                self._broker.follow_behind()  # Others may need its state meanwhile.
                 await asyncio.sleep(_DOUBT_S)
         return Action.NOTHING
 
