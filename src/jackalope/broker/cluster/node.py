@@ -136,12 +136,11 @@ class Node:
         self.comparison = Comparison(journal)
         self._restorer = Restorer(broker, journal, lambda: self._is_stopping)
         broker.listen(self.comparison)
-        self._doubts = 0
         self._has_led = False  # since its state was built from disk
         self.trimmer = Trimmer(broker, journal)
         self.restores = 0  # how often it has taken over the state of another node
         self.members = 1  # how many nodes the cluster has
-        self._takeovers = self._chain_errors = 0
+        self._takeovers = self._chain_errors = self._doubts = 0
         self._behind = 0  # messages of the log that are not applied
         self._level_us = _now_us()  # when there were none
         self._end: int | None = None  # of the log, when this node began to catch up

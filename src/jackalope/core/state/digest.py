@@ -24,7 +24,7 @@ from jackalope.core.state.slices import in_slice
 from jackalope.core.task import to_row
 
 #: About how many tasks a slice has, and how many slices there are at most.
-TASKS_PER_SLICE = 512
+TASKS_PER_SLICE = 256
 SLICES_MAX = 1 << 16
 
 _DIGEST_BYTES = 8
