@@ -150,6 +150,40 @@ def submit(address: str, folder: Path, first: int, count: int) -> list[str]:
     return asyncio.run(play())
 
 
+def address(process: Process) -> str:
+    """Return where clients find one broker."""
+    return f"jackalope://{process.address('native')}"
+
+
+def body_of(number: int) -> bytes:
+    """Return a body that is stored as a blob."""
+    return bytes([number]) * 300_000
+
+
+def submit_large(address: str, first: int, count: int) -> list[str]:
+    """Submit tasks with large payloads, and return their ids."""
+
+    async def play() -> list[str]:
+        with client(address) as app:
+            async with app:
+                numbers = range(first, first + count)
+                handles = [await application.echo.submit(body_of(n)) for n in numbers]
+                return [id_text(each.id) for each in handles]
+
+    return asyncio.run(play())
+
+
+def results(address: str, tasks: list[str]) -> list[bytes]:
+    """Await the results of tasks."""
+
+    async def play() -> list[bytes]:
+        with client(address) as app:
+            async with app:
+                return [await app.handle(task).result(timeout=60) for task in tasks]
+
+    return asyncio.run(play())
+
+
 def trim(data: Path) -> None:
     """Remove from a journal what history has; a broker does so after a thousand batches."""
     is_sqlite = (data / "journal.db").exists()

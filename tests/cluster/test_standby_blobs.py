@@ -1,54 +1,35 @@
 """Large payloads and results reach the standby, and go from it, with the tasks that name them."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jackalope.core.ids import id_text
 from jackalope.storage.blobs.folder import FolderBlobs
 from jackalope.storage.blobs.s3 import S3Blobs
-from tests.cluster import application
 from tests.cluster.brokers import Process, until
-from tests.cluster.pairs import Pair, client, command, rewrite, started, trim, trouble, worker
+from tests.cluster.pairs import (
+    Pair,
+    address,
+    body_of,
+    command,
+    results,
+    rewrite,
+    started,
+    submit_large,
+    trim,
+    trouble,
+    worker,
+)
 from tests.storage.blobs.s3_server import KEYS, S3Server
 
 pytestmark = pytest.mark.timeout(240)
-
-SIZE = 300_000
 
 
 @pytest.fixture
 def pair(tmp_path: Path) -> Iterator[Pair]:
     with started(Pair(tmp_path)) as pair:
         yield pair
-
-
-def body_of(number: int) -> bytes:
-    return bytes([number]) * SIZE
-
-
-def submit(process: Process, first: int, count: int) -> list[str]:
-    """Submit tasks with large payloads, and return their ids."""
-
-    async def play() -> list[str]:
-        with client(f"jackalope://{process.address('native')}") as app:
-            async with app:
-                numbers = range(first, first + count)
-                handles = [await application.echo.submit(body_of(n)) for n in numbers]
-                return [id_text(each.id) for each in handles]
-
-    return asyncio.run(play())
-
-
-def results(process: Process, tasks: list[str]) -> list[bytes]:
-    async def play() -> list[bytes]:
-        with client(f"jackalope://{process.address('native')}") as app:
-            async with app:
-                return [await app.handle(task).result(timeout=60) for task in tasks]
-
-    return asyncio.run(play())
 
 
 def names(process: Process) -> set[str]:
@@ -61,11 +42,11 @@ def metric(process: Process, name: str) -> float:
 
 
 def test_payloads_and_results_are_there_after_a_promotion(pair: Pair, tmp_path: Path) -> None:
-    tasks = submit(pair.primary, 1, 3)
+    tasks = submit_large(address(pair.primary), 1, 3)
     pair.until_equal()
-    with worker(f"jackalope://{pair.primary.address('native')}", tmp_path):
-        assert results(pair.primary, tasks) == [body_of(n) for n in (1, 2, 3)]
-    waiting = submit(pair.primary, 4, 3)
+    with worker(address(pair.primary), tmp_path):
+        assert results(address(pair.primary), tasks) == [body_of(n) for n in (1, 2, 3)]
+    waiting = submit_large(address(pair.primary), 4, 3)
     pair.until_equal()
     assert len(names(pair.primary)) >= 9
     assert names(pair.standby) == names(pair.primary)
@@ -79,13 +60,13 @@ def test_payloads_and_results_are_there_after_a_promotion(pair: Pair, tmp_path: 
     promoted = pair.promote()
     assert "NOT fenced" in promoted.stdout
     assert "large payloads" not in promoted.stdout
-    with worker(f"jackalope://{pair.standby.address('native')}", tmp_path):
+    with worker(address(pair.standby), tmp_path):
         expected = [body_of(n) for n in range(1, 7)]
-        assert results(pair.standby, tasks + waiting) == expected
+        assert results(address(pair.standby), tasks + waiting) == expected
 
 
 def test_deletes_follow(pair: Pair) -> None:
-    task, kept = submit(pair.primary, 1, 2)
+    task, kept = submit_large(address(pair.primary), 1, 2)
     until(lambda: len(names(pair.standby)) == 2, pair.both)
     for action in ("kill", "purge"):
         done = command_of(pair.primary, action, task)
@@ -102,7 +83,7 @@ def command_of(process: Process, action: str, task: str) -> int:
 
 def test_what_the_primary_lost_is_named(pair: Pair) -> None:
     pair.standby.kill()
-    tasks = submit(pair.primary, 1, 3)
+    tasks = submit_large(address(pair.primary), 1, 3)
     lost = min(names(pair.primary))
     (pair.primary.folder / "data" / "blobs" / lost[:2] / lost).unlink()
     pair.standby.start()
@@ -119,7 +100,7 @@ def test_what_the_primary_lost_is_named(pair: Pair) -> None:
 
 def test_copying_goes_on_after_both_were_killed(pair: Pair) -> None:
     pair.standby.kill()
-    submit(pair.primary, 1, 60)
+    submit_large(address(pair.primary), 1, 60)
     pair.standby.start()
     until(lambda: len(names(pair.standby)) > 3, pair.both)
     pair.standby.kill()
@@ -134,7 +115,7 @@ def test_copying_goes_on_after_both_were_killed(pair: Pair) -> None:
 
 def test_a_state_that_is_copied_brings_its_blobs(pair: Pair) -> None:
     pair.standby.kill()
-    submit(pair.primary, 1, 10)
+    submit_large(address(pair.primary), 1, 10)
     assert pair.primary.stop() == 0
     trim(pair.primary.folder / "data")
     pair.primary.start()
@@ -174,7 +155,7 @@ def test_a_bucket_may_be_shared_or_copied(
     rewrite(pair.primary, blobs={"prefix": first})
     rewrite(pair.standby, blobs={"prefix": second})
     with started(pair):
-        tasks = submit(pair.primary, 1, 3)
+        tasks = submit_large(address(pair.primary), 1, 3)
         pair.until_equal()
         owner = store(server, first).holder()
         assert (store(server, second).holder() == owner) == is_shared
@@ -183,8 +164,8 @@ def test_a_bucket_may_be_shared_or_copied(
         promoted = pair.promote()
         assert "NOT fenced" in promoted.stdout
         assert "large payloads" not in promoted.stdout, promoted.stdout
-        with worker(f"jackalope://{pair.standby.address('native')}", tmp_path):
-            assert results(pair.standby, tasks) == [body_of(n) for n in (1, 2, 3)]
+        with worker(address(pair.standby), tmp_path):
+            assert results(address(pair.standby), tasks) == [body_of(n) for n in (1, 2, 3)]
         assert store(server, second).holder() != owner
         if is_shared:  # The old broker is kept from what is no longer its own.
             pair.primary.start()

@@ -11,6 +11,7 @@ import pytest
 from tests.cluster.brokers import Process, until
 from tests.cluster.pairs import (
     Pair,
+    address,
     command,
     config_of,
     following,
@@ -41,10 +42,6 @@ def running(*processes: Process) -> Iterator[None]:
             ending.callback(each.end)
             each.start()
         yield
-
-
-def address(process: Process) -> str:
-    return f"jackalope://{process.address('native')}"
 
 
 def has_all(process: Process, tasks: list[str]) -> bool:

@@ -6,7 +6,19 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.brokers import Brokers, Process, running, until
-from tests.cluster.pairs import command, following, follows, promote, submit, trouble, worker
+from tests.cluster.pairs import (
+    address,
+    body_of,
+    command,
+    following,
+    follows,
+    promote,
+    results,
+    submit,
+    submit_large,
+    trouble,
+    worker,
+)
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,7 +50,6 @@ def until_known(standby: Process, tasks: list[str], brokers: Brokers) -> None:
     assert all(standby.get(f"/api/v1/tasks/{task}")[0] == 200 for task in tasks)
 
 
-@pytest.mark.feature("D36")
 def test_it_follows_through_a_failover_and_fences_all_nodes(
     brokers: Brokers, standby: Process, tmp_path: Path
 ) -> None:
@@ -52,6 +63,7 @@ def test_it_follows_through_a_failover_and_fences_all_nodes(
     until_known(standby, told, brokers)
     assert brokers.leader() is not killed
     told += submit(brokers.address, marks, 40, 5)
+    (large,) = submit_large(brokers.address, 1, 1)  # Its payload is a blob beside the log.
 
     promoted = promote(standby)
     assert promoted.returncode == 0, promoted.stdout + promoted.stderr
@@ -76,6 +88,7 @@ def test_it_follows_through_a_failover_and_fences_all_nodes(
     with worker(f"{brokers.address},{standby.address('native')}", tmp_path):
         submit(brokers.address, marks, 45, 5)
         until(lambda: len(list(marks.iterdir())) == 50, [standby, *brokers.all])
+        assert results(address(standby), [large]) == [body_of(1)]
 
 
 def test_a_cluster_that_is_gone_is_not_fenced(

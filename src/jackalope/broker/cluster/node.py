@@ -508,7 +508,7 @@ class Node:
         return self._do(ClaimStored(epoch, self._journal.sent_ns // 1_000))
 
     async def _lead(self) -> Action:
-        self._has_led = True
+        self._has_led, self._by = True, ""  # A fence that failed is not put in a later epoch.
         self._has_left.clear()
         self._takeovers += 1
         beating = asyncio.create_task(self._keep_beating(), name="jackalope-beats")

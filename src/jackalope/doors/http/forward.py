@@ -124,14 +124,15 @@ class Forwarder:
             await self._app(scope, receive, send)
             return
         scope["path_template"] = "forwarded"
-        if way is Way.HAND_ON and scope["type"] == HTTP:
+        why = self._forwarding.leader.standing().why  # No node ever leads again.
+        if way is Way.HAND_ON and scope["type"] == HTTP and not why:
             await self._forward(scope, receive, send)
         elif way is Way.POINT and address:
             await self._point(scope, address).send(scope, receive, send)
         else:
             self._forwarding.failed += 1
-            why = self._forwarding.leader.standing().why or "no node leads just now"
-            await self._say(scope, Rejected(503, why, "no_leader")).send(scope, receive, send)
+            rejected = Rejected(503, why or "no node leads just now", "no_leader")
+            await self._say(scope, rejected).send(scope, receive, send)
 
     def _vouch(self, scope: Scope, mark: bytes) -> None:
         """Take the address of the client from the node that has sent this."""
