@@ -7,11 +7,12 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import httpx
 import kiwipy
@@ -101,6 +102,68 @@ def test_pika_goes_on_when_the_leader_behind_its_follower_is_killed(whole: Broke
     assert consume(amqp(follower), "letters", 40) == set(range(40))
 
 
+class Delivered(NamedTuple):
+    """A message as a consumer got it."""
+
+    number: int
+    redelivered: bool
+    connection: int  # how many there were before
+
+
+class Consumer(threading.Thread):
+    """Consumes over one connection after the other; holds the first messages back."""
+
+    def __init__(self, node: Process, queue: str, count: int, held: int) -> None:
+        super().__init__(daemon=True)
+        self.delivered: list[Delivered] = []
+        self.acknowledged: set[int] = set()
+        self.may_go_on = threading.Event()
+        self._node, self._queue, self._count, self._held = node, queue, count, held
+
+    def run(self) -> None:
+        end = time.monotonic() + TIMEOUT_S
+        connections = 0
+        while len(self.acknowledged) < self._count and time.monotonic() < end:
+            try:
+                with pika.BlockingConnection(amqp(self._node)) as connection:
+                    self._consume(connection.channel(), connections)
+            except (AMQPError, OSError):
+                time.sleep(0.1)
+            connections += 1
+
+    def _consume(self, channel: pika.channel.Channel, connections: int) -> None:
+        channel.basic_qos(prefetch_count=self._held)
+        for method, _, body in channel.consume(self._queue, inactivity_timeout=0.2):
+            if method is not None:
+                self.delivered.append(Delivered(int(body), method.redelivered, connections))
+            if self.may_go_on.is_set() and method is not None and connections:
+                channel.basic_ack(method.delivery_tag)
+                self.acknowledged.add(int(body))
+            if len(self.acknowledged) == self._count:
+                return
+
+
+def test_a_pika_consumer_at_a_follower_outlives_the_leader(whole: Brokers) -> None:
+    """It comes back by itself, and gets again what it held, marked as delivered before."""
+    leader, follower = whole.leader(), whole.follower()
+    held, count = 5, 30
+    publisher = Publisher(amqp(follower), "consumed")
+    publisher.publish(range(20), print)
+    consumer = Consumer(follower, "consumed", count, held)
+    consumer.start()
+    until(lambda: len(consumer.delivered) == held, whole.all)
+    assert [each.redelivered for each in consumer.delivered] == [False] * held
+    leader.kill()
+    consumer.may_go_on.set()
+    publisher.publish(range(20, count), print)
+    consumer.join(TIMEOUT_S)
+    assert consumer.acknowledged == set(range(count))
+    first = {each.number for each in consumer.delivered if each.connection == 0}
+    again = [each for each in consumer.delivered if each.connection]
+    assert {each.number for each in again if each.redelivered} == first
+    assert len(again) == count, "each was delivered once more, or once"
+
+
 def test_pika_is_told_that_the_leader_is_lost(whole: Brokers) -> None:
     leader, follower = whole.leader(), whole.follower()
     connection = pika.BlockingConnection(amqp(follower))
@@ -158,6 +221,7 @@ def test_celery_goes_on(whole: Brokers, tmp_path: Path, killed: str) -> None:
         for line in producer.stdout:
             taken.append(line.strip())
             if taken[-1] == "15":
+                until(lambda: any(marks.iterdir()), whole.all)  # The worker is there.
                 (leader if killed == "leader" else follower).kill()
         assert taken[-1:] == ["39"], taken[-5:]
         until(lambda: len(list(marks.iterdir())) == 40, whole.all, TIMEOUT_S)
