@@ -322,6 +322,30 @@ def cut_raft_log(run: Run, chance: random.Random) -> None:
     _damage(machine, lambda data: _cut_in_half(list((data / groups).glob("*/msgs/*.blk"))))
 
 
+def _deciding(run: Run) -> Machine:
+    """Return the machine whose copy of the log decides."""
+    found: list[Machine] = []
+
+    def look() -> bool:
+        log = run.machines.leader().get("/api/v1/cluster")[1].get("log") or {}
+        found[:] = [each for each in run.machines.all if each.name == log.get("leader")]
+        return bool(found)
+
+    run.machines.until(look, "a copy of the log decides", run.settle_s)
+    return found[0]
+
+
+@fault("Raft log of the copy that decides is cut in half while it does", 10)
+def cut_deciding_raft_log(run: Run, _chance: random.Random) -> None:
+    """Go on with it for a while; then its server starts with what is left."""
+    machine = _deciding(run)
+    groups = machine.nats / "store/jetstream/$SYS/_js_"
+    _cut_in_half(list(groups.glob("*/msgs/*.blk")))
+    time.sleep(LASTS_S / 2)
+    machine.signal_server(signal.SIGKILL)
+    run.machines.until(machine.server_pid, "nats-server is started again", run.settle_s)
+
+
 @fault("node's mirror of the log is damaged", 10)
 def damage_mirror(run: Run, chance: random.Random) -> None:
     machine = _any_follower(run, chance)

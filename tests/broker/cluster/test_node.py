@@ -182,6 +182,46 @@ async def test_a_leader_steps_down_for_the_node_that_is_named(tmp_path: Path) ->
 
 
 @in_loop
+async def test_a_leader_that_hands_over_answers_no_read_and_ends_sessions_last(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        await cluster.settled()
+        others = [each for each in cluster.machines if each is not leader]
+        for other in others:
+            other.wire.is_cut = True  # So none claims for a while.
+        session = LocalSession(leader.broker, THE_BROKER)
+        session.open()
+        leaving = asyncio.create_task(leader.node.leave())
+        await until(lambda: leader.node.view.role is Role.HANDING_OVER)
+        reading = asyncio.create_task(leader.broker.read(lambda engine: engine.sequence))
+        await asyncio.sleep(0.05)
+        assert not reading.done(), "another node may lead, and have more"
+        assert leader.broker.session_count() == 1
+        for other in others:
+            other.wire.is_cut = False
+        with pytest.raises(Fenced):
+            await reading
+        assert leader.broker.session_count() == 0
+        await leaving
+        await until(lambda: any(other.leads for other in others))
+
+
+@in_loop
+async def test_a_leader_that_leaves_knows_who_leads_next(tmp_path: Path) -> None:
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        await cluster.settled()
+        await leader.node.leave()
+        assert leader.node.elsewhere("native") in {
+            each.name for each in cluster.machines if each.leads
+        }
+
+
+@in_loop
 async def test_a_node_that_missed_much_catches_up_before_it_may_lead(tmp_path: Path) -> None:
     log = MemoryLog()
     async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
