@@ -20,6 +20,7 @@ class Ports:
 
     native: int = field(default_factory=free_port)
     http: int = field(default_factory=free_port)
+    grpc: int = field(default_factory=free_port)
 
 
 def new_key(name: str, *permissions: str) -> tuple[str, dict[str, Any]]:
@@ -36,7 +37,8 @@ class OpenBroker:
         self.ports = Ports()
         self._folder = folder
         self._config = folder / "jackalope.yaml"
-        self._config.write_text(yaml.safe_dump(config or {}))
+        grpc = {"enabled": True, "port": self.ports.grpc, **((config or {}).get("grpc") or {})}
+        self._config.write_text(yaml.safe_dump((config or {}) | {"grpc": grpc}))
         self._start()
 
     def _start(self) -> None:

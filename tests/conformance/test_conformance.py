@@ -9,25 +9,31 @@ from jackalope import doors
 from tests.conformance.behaviours import BEHAVIOURS, Stage
 from tests.conformance.broker import ClosedBroker, OpenBroker, Ports
 from tests.conformance.driver import Driver, NewTask
+from tests.conformance.grpc import GrpcDriver
 from tests.conformance.native import NativeDriver
 from tests.conformance.rest import RestDriver
 from tests.doors.harness import run
 
-DRIVERS: dict[str, type[NativeDriver | RestDriver]] = {"native": NativeDriver, "rest": RestDriver}
+DRIVERS: dict[str, type[NativeDriver | RestDriver | GrpcDriver]] = {
+    "native": NativeDriver,
+    "rest": RestDriver,
+    "grpc": GrpcDriver,
+}
 
 #: The package of each door, by the name of its driver.
-PACKAGES = {"native": "native", "rest": "http"}
+PACKAGES = {"native": "native", "rest": "http", "grpc": "grpc"}
 
 #: What a door lacks, with the reason. Nothing else may be left out.
 LACKS: dict[tuple[str, str], str] = {
     ("native", "rate_limited"): "a session is held up by not being read from: flow control of TCP "
-    "and `overloaded` take the place of a limit on requests"
+    "and `overloaded` take the place of a limit on requests",
+    ("grpc", "rate_limited"): "as native: flow control of HTTP/2 and `max_calls` bound what a "
+    "connection asks for at once",
 }
 
 #: Doors that the suite does not open, with the reason.
 OTHER_DOORS = {
     "amqp": "has the behaviours of RabbitMQ, which tests/doors/amqp compares with RabbitMQ itself",
-    "grpc": "has its contract, and does not serve yet",
     "peer": "serves the other nodes of a cluster, not clients",
 }
 

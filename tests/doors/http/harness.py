@@ -134,9 +134,13 @@ class Serving:
             )
         out = self.process.stdout
         assert out is not None
-        first, second = out.readline(), out.readline()
+        first = out.readline()
         native = re.search(r"at jackalopes?://[^:]+:(\d+)", first)
-        http = re.search(r"HTTP at (https?://\S+?:(\d+)),", second)
+        # Other doors that are open have lines before that of HTTP.
+        lines = iter(out.readline, "")
+        http = next(
+            filter(None, map(re.compile(r"HTTP at (https?://\S+?:(\d+)),").search, lines)), None
+        )
         assert native, self._log.read_text()
         assert http, self._log.read_text()
         self.port = int(native[1])
