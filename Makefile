@@ -83,15 +83,61 @@ $(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
 	touch $@
 
 # The clients in other languages. A language whose tools are missing is left out, and its tests are
-# skipped with the reason.
+# skipped with the reason. Go and Java are generated from the contract of the gRPC door, and built
+# with what Debian has, because neither needs more.
+CLIENTS := build/clients
 TYPESCRIPT := clients/typescript
 TYPESCRIPT_SOURCE := $(shell find $(TYPESCRIPT) -name node_modules -prune -o -name dist -prune -o -type f -print 2>/dev/null)
+CONTRACT := src/jackalope/doors/grpc/proto
+PROTO := jackalope/v1/jackalope.proto
+GOCODE := /usr/share/gocode
+HAS_GO = command -v go protoc-gen-go protoc-gen-go-grpc >/dev/null && test -d $(GOCODE)/src/google.golang.org/grpc
+JARS := geronimo-annotation-1.3-spec gson netty-tcnative guava jsr305 error-prone-annotations opencensus-api perfmark-api protobuf \
+	$(addprefix grpc-,api context core netty protobuf protobuf-lite stub) \
+	$(addprefix netty-,buffer codec codec-http codec-http2 codec-socks common handler handler-proxy resolver transport)
+CLASSPATH := $(subst $() $(),:,$(JARS:%=/usr/share/java/%.jar))
+HAS_JAVA = command -v javac grpc_java_plugin >/dev/null && ls $(JARS:%=/usr/share/java/%.jar) >/dev/null 2>&1
+TOOLCHAINS := golang-go golang-google-grpc-dev golang-google-protobuf-dev protoc-gen-go protoc-gen-go-grpc \
+	protobuf-compiler protobuf-compiler-grpc-java-plugin default-jdk-headless libgrpc-java libnetty-java \
+	libnetty-tcnative-java libperfmark-java libgoogle-gson-java libgeronimo-annotation-1.3-spec-java
 
 .PHONY: clients
-clients: $(if $(NPM),$(TYPESCRIPT)/dist/.ready)  ## Build the clients in other languages, and what their tests run.
+clients: $(if $(NPM),$(TYPESCRIPT)/dist/.ready) toolchains  ## Build the clients in other languages, and what their tests run.
+	@if $(HAS_GO); then $(MAKE) --no-print-directory $(CLIENTS)/go/.ready; \
+		else echo "make: no Go with gRPC: ITS TESTS ARE SKIPPED" >&2; fi
+	@if $(HAS_JAVA); then $(MAKE) --no-print-directory $(CLIENTS)/java/.ready; \
+		else echo "make: no Java with gRPC: ITS TESTS ARE SKIPPED" >&2; fi
+
+# After `debian`, because two of apt-get wait for each other.
+.PHONY: toolchains
+toolchains: debian
+	@if ! { $(HAS_GO) && $(HAS_JAVA); } && test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then \
+		apt-get update --quiet --quiet && DEBIAN_FRONTEND=noninteractive \
+			apt-get install --quiet --quiet --yes --no-install-recommends $(TOOLCHAINS) >/dev/null \
+			|| echo "make: Debian's packages for the clients cannot be installed here" >&2; fi
 
 $(TYPESCRIPT)/dist/.ready: $(TYPESCRIPT_SOURCE)
 	cd $(TYPESCRIPT) && npm ci --silent && npm run --silent build
+	touch $@
+
+# Without modules: the packages of Debian are a GOPATH.
+$(CLIENTS)/go/.ready: $(CONTRACT)/$(PROTO) $(shell find clients/go -type f 2>/dev/null)
+	rm -rf $(@D) && mkdir -p $(@D)/src/jackalope
+	@protoc -I $(CONTRACT) --go_out=$(@D)/src --go-grpc_out=$(@D)/src $(PROTO)
+	cp -r clients/go/client clients/go/cmd $(@D)/src/jackalope
+	export GO111MODULE=off GOPATH=$(CURDIR)/$(@D):$(GOCODE); \
+		go vet jackalope/client jackalope/cmd/... && go build -o $(@D)/bin/ jackalope/cmd/...
+	touch $@
+
+# Debian's Netty has TLS with ALPN by OpenSSL alone, and looks for the library under another name.
+$(CLIENTS)/java/.ready: $(CONTRACT)/$(PROTO) $(shell find clients/java -type f 2>/dev/null)
+	rm -rf $(@D) && mkdir -p $(@D)/generated $(@D)/classes $(@D)/lib
+	@protoc -I $(CONTRACT) -I clients/java/proto --java_out=$(@D)/generated --grpc-java_out=$(@D)/generated \
+		--plugin=protoc-gen-grpc-java="$$(command -v grpc_java_plugin)" $(PROTO) details.proto
+	@javac -nowarn -proc:none -d $(@D)/classes -cp $(CLASSPATH) \
+		$$(find $(@D)/generated clients/java/src -name '*.java')
+	@echo $(CLASSPATH) > $(@D)/classpath
+	cp "$$(find /usr/lib -name libnetty-tcnative.so -print -quit)" $(@D)/lib/libnetty_tcnative.so
 	touch $@
 
 # Real processes on a busy machine are late now and then. What failed runs once more, alone: a bug

@@ -27,7 +27,6 @@ class Language:
     """The two programs of a language."""
 
     name: str
-    door: str
     worker: tuple[str, ...]
     submit: tuple[str, ...]
     needs: tuple[Path, ...]
@@ -35,10 +34,10 @@ class Language:
     @property
     def why_not(self) -> str:
         """Return why it cannot be tested here; empty if it can."""
-        if shutil.which(self.worker[0]) is None:
-            return f"{self.name} needs {self.worker[0]}: run `make clients`"
-        missing = [path for path in self.needs if not path.exists()]
-        return f"{missing[0].relative_to(ROOT)} is missing: run `make clients`" if missing else ""
+        for path in self.needs:
+            if not path.exists():
+                return f"{path.relative_to(ROOT)} is missing: run `make clients`"
+        return "" if shutil.which(self.worker[0]) else f"{self.worker[0]} is not installed"
 
     def environment(self, ports: Ports, token: str = "", ca: str = "") -> dict[str, str]:
         """Return the variables that let a program find the broker."""
@@ -47,21 +46,36 @@ class Language:
         address = f"{scheme}://127.0.0.1:{ports.native}"
         return inherited | {
             "JACKALOPE_BROKER": address,
+            "JACKALOPE_GRPC": f"127.0.0.1:{ports.grpc}",
             "JACKALOPE_TOKEN": token,
             "JACKALOPE_CA": ca,
         }
 
 
-def _node(name: str) -> tuple[tuple[str, ...], Path]:
-    path = TYPESCRIPT / "dist" / "examples" / f"{name}.js"
-    return ("node", str(path)), path
+def _typescript() -> Language:
+    worker, submit = (TYPESCRIPT / "dist" / "examples" / f"{name}.js" for name in _PROGRAMS)
+    return Language("typescript", ("node", str(worker)), ("node", str(submit)), (worker, submit))
 
 
-_WORKER, _SUBMIT = _node("worker"), _node("submit")
+def _go() -> Language:
+    worker, submit = (BUILT / "go" / "bin" / name for name in _PROGRAMS)
+    return Language("go", (str(worker),), (str(submit),), (worker, submit))
 
-LANGUAGES = {
-    "typescript": Language("typescript", "native", _WORKER[0], _SUBMIT[0], (_WORKER[1], _SUBMIT[1]))
-}
+
+def _java() -> Language:
+    classpath = BUILT / "java" / "classpath"
+    jars = classpath.read_text().strip() if classpath.exists() else ""
+    # It lives for seconds: what makes a long-running program fast makes its start slow.
+    library = f"-Djava.library.path={BUILT / 'java' / 'lib'}"
+    flags = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", library)
+    java = ("java", *flags, "-cp", f"{BUILT / 'java' / 'classes'}:{jars}")
+    worker, submit = (f"jackalope.examples.{name.title()}Main" for name in _PROGRAMS)
+    return Language("java", (*java, worker), (*java, submit), (classpath,))
+
+
+_PROGRAMS = ("worker", "submit")
+
+LANGUAGES = {language.name: language for language in (_typescript(), _go(), _java())}
 
 
 class Program:

@@ -149,6 +149,30 @@ def test_worker_resumes_after_the_broker_was_killed(language: Language, broker: 
         assert worker.process.poll() is None
 
 
+def test_worker_that_was_stopped_drops_what_it_lost(language: Language, broker: OpenBroker) -> None:
+    """Its lease ends while it stands still. What it wakes up with is no longer its own."""
+    queue, name = f"{language.name}-lost", f"{language.name}-lost"
+    environment = language.environment(broker.ports)
+    flags = ("--queue", queue, "--lease", "1.5", "--name")
+
+    async def check(client: Submitter) -> None:
+        task = await client.call(queue, "sleep", b"2")
+        with started(language.worker, environment, *flags, name) as stopped:
+            await client.until(task, is_running)
+            stopped.process.send_signal(signal.SIGSTOP)
+            with started(language.worker, environment, *flags, f"{name}-other"):
+                ended = await client.until(task, has_ended)
+            assert (ended.state, ended.attempts, ended.crashes) == ("succeeded", 2, 1)
+            stopped.process.send_signal(signal.SIGCONT)
+            later = await client.call(queue, "reverse", b"abc")
+            assert (await client.until(later, has_ended)).state == "succeeded"
+            assert stopped.process.poll() is None
+        shown = await client.task(task)
+        assert (shown.state, shown.attempts) == ("succeeded", 2)
+
+    talk(broker, check)
+
+
 def test_drains_when_it_is_told_to_stop(language: Language, broker: OpenBroker) -> None:
     queue, name = f"{language.name}-drained", f"{language.name}-4"
     environment = language.environment(broker.ports)

@@ -1,5 +1,6 @@
 """The TypeScript package: its own tests, and what it repeats of the protocol."""
 
+import asyncio
 import os
 import re
 import shutil
@@ -12,8 +13,11 @@ import pytest
 
 from jackalope.core.refusals import Code
 from jackalope.wire.frames import Kind
+from jackalope.wire.messages import Query
 from tests.clients.languages import LANGUAGES, TYPESCRIPT
+from tests.doors.harness import run
 from tests.doors.http.harness import Serving
+from tests.doors.test_forwarding import pair
 
 pytestmark = pytest.mark.skipif(
     bool(LANGUAGES["typescript"].why_not), reason=LANGUAGES["typescript"].why_not or "-"
@@ -30,6 +34,32 @@ def broker(tmp_path: Path) -> Iterator[Serving]:
 def test_against_a_broker(broker: Serving) -> None:
     """Client and worker in one process: values, errors, progress, kills, refusals."""
     _node_test("broker", {"JACKALOPE_BROKER": f"jackalope://127.0.0.1:{broker.port}"})
+
+
+def test_the_leader_of_a_cluster_is_followed() -> None:
+    """A member that does not lead sends client and worker on, and hands nothing on itself."""
+    language = LANGUAGES["typescript"]
+
+    async def check() -> None:
+        async with pair() as both:
+            address = f"jackalope://127.0.0.1:{both.following.door.port}"
+            environment = os.environ | {"JACKALOPE_BROKER": address}
+            worker = await asyncio.create_subprocess_exec(*language.worker, env=environment)
+            try:
+                submit = await asyncio.create_subprocess_exec(
+                    *language.submit, "abc", env=environment, stdout=subprocess.PIPE
+                )
+                out, _ = await asyncio.wait_for(submit.communicate(), 60)
+            finally:
+                worker.kill()
+                await worker.wait()
+            assert out == b"0 cba\n"
+            assert both.forwarding.spliced["native"] == 0
+            leading = await both.leading.peer()
+            (queue,) = await leading.ask_ok(Query(0, "queues"))
+            assert queue["queue"] == "demo"
+
+    run(check())
 
 
 def test_parts() -> None:

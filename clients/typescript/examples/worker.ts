@@ -33,6 +33,7 @@ const { values } = parseArgs({
     name: { type: "string" },
     concurrency: { type: "string", default: "4" },
     drain: { type: "string", default: "10" },
+    lease: { type: "string", default: "30" },
   },
 });
 const { JACKALOPE_TOKEN: token, JACKALOPE_CA: ca } = process.env;
@@ -41,6 +42,7 @@ const worker = new Worker({
   queues: [values.queue],
   concurrency: Number(values.concurrency),
   drainMs: Number(values.drain) * 1000,
+  leaseMs: Number(values.lease) * 1000,
   log: (line) => console.error(line),
   ...(values.name && { name: values.name }),
   ...(token && { token }),

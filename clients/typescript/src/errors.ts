@@ -34,6 +34,7 @@ export type RefusalCode =
   | "forbidden"
   | "unknown_pool"
   | "unknown_blob"
+  | "unknown_schedule"
   | "internal"
   | (string & {});
 

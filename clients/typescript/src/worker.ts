@@ -20,6 +20,7 @@ import { idText } from "./ids.js";
 import { Session } from "./session.js";
 import { decodeCall, encodeResult, type Content } from "./values.js";
 
+const LEASE_MS = 30_000;
 const LAST_WORD_MS = 5_000;
 const REPORT_AGAIN_MS = 500;
 
@@ -108,6 +109,7 @@ export class Worker {
   #isLeaving = false;
   #isFlushing = false;
   #generation = 0;
+  #beating: NodeJS.Timeout | undefined;
   #settled: () => void = () => {};
   #over: Promise<"drained" | "replaced">;
   #end!: { resolve(how: "drained" | "replaced"): void; reject(why: Error): void };
@@ -135,9 +137,13 @@ export class Worker {
     const signals = handleSignals ? (["SIGTERM", "SIGINT"] as const) : [];
     for (const signal of signals) process.on(signal, drain);
     this.#session.start();
+    // The connection sends its own; these are for a lease that is shorter than that.
+    const beat = (): void => this.#joined?.send(Kind.HEARTBEAT, [0]);
+    this.#beating = setInterval(beat, (this.#options.leaseMs ?? LEASE_MS) / 4);
     try {
       return await this.#over;
     } finally {
+      clearInterval(this.#beating);
       for (const signal of signals) process.off(signal, drain);
       this.#session.close();
     }
@@ -174,7 +180,7 @@ export class Worker {
   }
 
   async #join(connection: Connection): Promise<void> {
-    const { queues = ["default"], keys = [], concurrency = 1, labels = {}, leaseMs = 30_000, graceMs = 10_000, tasks } = this.#options;
+    const { queues = ["default"], keys = [], concurrency = 1, labels = {}, leaseMs = LEASE_MS, graceMs = 10_000, tasks } = this.#options;
     const holding = [...this.#attempts.values()].map((attempt) => attempt.held);
     this.#joined = null; // Reports wait for the answer.
     // Microseconds, which still are a safe number, and never the same twice.
