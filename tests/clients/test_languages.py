@@ -238,10 +238,14 @@ def test_tls_and_keys(language: Language, tmp_path: Path) -> None:
             code, out, log = submitter.ended()
             assert (code, out) == (0, "0 cba\n"), log
         wrong = language.environment(broker.ports, "jk_0_wrong", made.ca)
-        for command in (language.submit, language.worker):
-            with started(command, wrong, "--queue", "q") as refused:
+        with (
+            started(language.submit, wrong) as submitter,
+            started(language.worker, wrong) as worker,
+        ):
+            for refused in (submitter, worker):
                 code, out, log = refused.ended()
-                assert (code != 0, "unauthorised" in log or "API key" in log) == (True, True), log
+                assert (code, out) == (1, ""), log
+                assert "unauthorised" in log or "API key" in log, log
     finally:
         broker.stop()
 
