@@ -35,11 +35,11 @@ from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
-from jackalope.client.schedules import Scheduling
+from jackalope.client.schedules import Scheduled, Scheduling, WhenChoices
 from jackalope.client.session.outbox import Uploaded
 from jackalope.client.session.session import Session, SessionOwner, TracedSession
 from jackalope.client.submit_options import Choices, SubmitChoices, make_plan
-from jackalope.client.task import AsyncTask, PlainTask, TaskChoices, TaskMaker
+from jackalope.client.task import AsyncTask, PlainTask, Task, TaskChoices, TaskMaker
 from jackalope.errors import ConfigError, JackalopeError, Timeout, kind_of
 from jackalope.task_ids import new_task_id, to_task_id
 from jackalope.tasks.definition import TaskDefinition
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 #: Prepares a worker for the keys that it serves.
 Startup = Callable[[tuple[str, ...]], Any]
@@ -144,6 +145,8 @@ class Jackalope(Requests, Calling, Scheduling):
         # every task that was defined with `@app.task`, by name
         self.functions: dict[str, TaskDefinition] = {}
         self.startups: list[Startup] = []  # what workers call before their first task
+        # every schedule that was defined with `@app.schedule`, as workers declare them
+        self.planned: dict[str, dict[str, Any]] = {}
         # makes spans of submits and attempts, if that is wanted
         self.traces = _load_traces() if telemetry else None
         self._sessions: dict[tuple[asyncio.AbstractEventLoop, Line | None], Session] = {}
@@ -250,6 +253,37 @@ class Jackalope(Requests, Calling, Scheduling):
         """
         maker = TaskMaker(self, choices)
         return maker if function is None else maker(function)
+
+    def schedule(
+        self, cron: str = "", /, **choices: Unpack[WhenChoices]
+    ) -> Callable[[AnyTask], AnyTask]:
+        """Have the broker submit a task by itself, at the times of a cron expression.
+
+            @app.schedule("0 3 * * *", tz="Europe/Berlin", overlap="skip")
+            @app.task(queue="reports")
+            async def report() -> None: ...
+
+        Workers declare it when they start; the broker alone has the clock. `every=600` or
+        `times=[...]` take the place of the expression. One task may have several schedules, each
+        with a name of its own.
+
+        Raises:
+            ConfigError: the times cannot be, or the task cannot be scheduled.
+        """
+        scheduled = Scheduled(cron, choices)
+
+        def add(task: AnyTask) -> AnyTask:
+            if not isinstance(task, Task):
+                raise ConfigError("schedule: stands above @app.task, which makes the task")
+            name = scheduled.name or task.name
+            settings = task.schedule_settings(scheduled)
+            other = self.planned.get(name)
+            if other is not None and other["task"] != settings["task"]:
+                raise ConfigError(f"two schedules are called {name}; give one a name=")
+            self.planned[name] = settings
+            return task
+
+        return add
 
     def on_start(self, function: Startup) -> Startup:
         """Have a worker call this function before it takes its first task.

@@ -1,4 +1,4 @@
-"""Schedules: what the broker submits by itself, declared and looked at by a client.
+"""Schedules: what the broker submits by itself, declared by an application or a client.
 
 Owns the client's side of the commands about schedules, and how their settings are written: times as
 `datetime`, durations as seconds or text. A part of `Jackalope`.
@@ -6,17 +6,21 @@ Owns the client's side of the commands about schedules, and how their settings a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypedDict
 
+import msgspec
+
+from jackalope.calendar import CronCalendar
 from jackalope.client import option_checks
 from jackalope.client.admin import Administration, shaped
-from jackalope.client.option_checks import one_of
+from jackalope.client.option_checks import Seconds, one_of
 from jackalope.core.durations import parse_duration
 from jackalope.core.ids import TaskId
 from jackalope.core.shapes.schedule import ScheduleSettings
+from jackalope.core.task import NO_OPTIONS, TaskSpec
 from jackalope.errors import ConfigError, Rejected, to_rejected
 from jackalope.task_ids import new_task_id
 from jackalope.wire.views import SchedulePage, ScheduleView
@@ -152,3 +156,76 @@ def to_wire(settings: Mapping[str, Any]) -> dict[str, Any]:
     if problems:
         raise ConfigError("; ".join(problems))
     return wire
+
+
+# Schedules of an application.
+
+
+class WhenChoices(TypedDict, total=False):
+    """When a task is submitted, and what else can be chosen where a schedule is defined."""
+
+    name: str  # what the schedule is called; as the task, if not chosen
+    every: Seconds | str  # an interval, in place of the cron expression
+    times: Sequence[datetime]  # single moments, in place of the cron expression
+    tz: str  # the time zone of the cron expression; UTC if not chosen
+    args: Sequence[Any]  # the positional arguments of the task
+    kwargs: Mapping[str, Any]  # the named arguments of the task
+    start: datetime  # no slot before
+    end: datetime  # no slot after
+    jitter: Seconds | str  # how long after its slot a task is submitted at most
+    # what to do at a slot while an earlier task has not ended
+    overlap: Literal["allow", "skip", "wait", "replace"]
+    # what to do about slots that passed while the broker was down
+    catch_up: Literal["skip", "last", "all"]
+    catch_up_within: Seconds | str  # slots that are longer ago are not caught up on
+
+
+class Scheduled:
+    """A task that is to be scheduled, for `Jackalope.schedule`: its settings, as on the wire."""
+
+    def __init__(self, cron: str, choices: WhenChoices) -> None:
+        given: dict[str, Any] = dict(choices)
+        unknown = sorted(given.keys() - WhenChoices.__annotations__.keys())
+        if unknown:
+            known = ", ".join(WhenChoices.__annotations__)
+            raise ConfigError(f"schedule: unknown {', '.join(unknown)}; there are cron, {known}")
+        self.name = str(given.pop("name", ""))
+        self.args = tuple(given.pop("args", ()))
+        self.kwargs = dict(given.pop("kwargs", {}))
+        if "tz" in given:
+            given["zone"] = given.pop("tz")
+        if cron:
+            given["cron"] = cron
+        if len(given.keys() & {"cron", "every", "times"}) != 1:
+            raise ConfigError("schedule: give one of a cron expression, every= and times=")
+        self._when = to_wire(given)
+        if cron:
+            problems = CronCalendar().problems(cron, self._when.get("zone", "UTC"))
+            if problems:
+                raise ConfigError("schedule: " + "; ".join(problems))
+
+    def settings(self, spec: TaskSpec, expires_us: int) -> dict[str, Any]:
+        """Return what a broker is told: the task as it would be submitted, and when."""
+        options = spec.options or NO_OPTIONS
+        unfit = [
+            name
+            for name in ("alias", "run_at_us", "depends_on", "parent", "held")
+            if getattr(options, name)
+        ]
+        if unfit:
+            raise ConfigError(f"schedule: a scheduled task cannot have {', '.join(unfit)}")
+        settings: dict[str, Any] = {
+            "queue": spec.queue,
+            "task": spec.name,
+            "key": spec.key,
+            "priority": spec.priority,
+            "payload": spec.payload,
+            "headers": dict(options.headers),
+            "tags": options.tags,
+            "timeout_us": options.timeout_us,
+            "time_to_live_us": expires_us,
+            "retry": msgspec.to_builtins(options.retry),
+            "same": options.same,
+            "version": options.version,
+        }
+        return {**settings, **self._when}

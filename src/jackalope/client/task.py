@@ -15,6 +15,7 @@ from jackalope.client import option_checks
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
+from jackalope.client.schedules import Scheduled
 from jackalope.client.session.outbox import Uploaded
 from jackalope.client.submit_options import Choices, Plan, check_choices, keep_choices, make_plan
 from jackalope.core.effects import Served
@@ -276,6 +277,18 @@ class Task(Generic[P, R]):
         if plan.is_request:
             return self._request(args, kwargs)
         return plan.spec(plan.id or new_task_id(), self._payload(args, kwargs))
+
+    def schedule_settings(self, scheduled: Scheduled) -> dict[str, Any]:
+        """Return the settings of a schedule of this task, as a broker takes them.
+
+        Raises:
+            ConfigError: it cannot be scheduled with these choices.
+            EncodeFailed: an argument cannot be sent.
+        """
+        plan = self.plan
+        return scheduled.settings(
+            self._spec(plan, scheduled.args, scheduled.kwargs), plan.expires_us
+        )
 
     def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode a call; a stream is the payload itself."""

@@ -56,6 +56,7 @@ from jackalope.core.commands import (
     Tick,
     WatchTasks,
 )
+from jackalope.core.commands.schedules import DeclareSchedules
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
@@ -215,6 +216,15 @@ class VirtualBroker:
             Rejected: naming every problem.
         """
         self._ask(DeclareQueue(queue=queue, preset=preset, changes=changes))
+
+    def declare_schedules(self, app: Jackalope) -> None:
+        """Declare the schedules of an application, as its workers do; `advance` runs them.
+
+        Raises:
+            Rejected: naming every problem.
+        """
+        self._definitions |= app.functions
+        self._ask(DeclareSchedules(app="test", schedules=app.planned))
 
     def submit(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> VirtualHandle[R]:
         """Submit a task. It does not run before `run` or `advance`.

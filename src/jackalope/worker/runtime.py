@@ -170,6 +170,8 @@ class Runtime:
         self._startups = tuple(getattr(source, "startups", ()))
         self._membership.on_help = self._helping.asked
         self._membership.names = lambda: known_names(source.functions, self._queues)
+        self._membership.schedules = dict(getattr(source, "planned", {}))
+        self._membership.application = settings.application
         self._membership.helps = lambda: self._helping.fence
         self._helping.on_free = self._membership.free
         self._processor = Processor()

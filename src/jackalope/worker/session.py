@@ -33,7 +33,7 @@ from jackalope.errors import ConnectionLost, JackalopeError, Rejected
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.connector import PASSING, Backoff, Connector
-from jackalope.wire.messages import AnyMessage, Assign, Hello, Notice, peer_codec
+from jackalope.wire.messages import AnyMessage, Assign, Hello, Manage, Notice, peer_codec
 from jackalope.worker.pulse import now
 from jackalope.worker.workload import Workload
 
@@ -104,6 +104,10 @@ class Membership:
         self.on_help: Callable[[HelpAsked], None] = _nothing
         # returns the names of the tasks that it knows; None if it takes any
         self.names: Callable[[], tuple[str, ...] | None] = lambda: None
+        # the schedules of the application, as the broker takes them, and what it is called
+        self.schedules: Mapping[str, Any] = {}
+        self.application = ""
+        self._has_declared = False
         # returns the fence of the attempt that the worker helps; 0 for none
         self.helps: Callable[[], int] = int
         self.stats: Callable[[], dict[str, float]] = dict  # the numbers of heartbeats
@@ -274,6 +278,20 @@ class Membership:
                 self._join_again.reset()
                 log.info("joined", worker_id=self._standing.worker, slots=self._slots_told)
                 self._workload.reports.resume(connection, self._workload.attempts)
+                self._declare_schedules(connection)
+
+    def _declare_schedules(self, connection: Connection) -> None:
+        """Declare the schedules of the application once; also that there are none any more."""
+        if self._has_declared or not self.application:
+            return
+
+        def answered(_: Any, error: JackalopeError | None) -> None:
+            self._has_declared = error is None
+            if error is not None and self.schedules:
+                log.error("schedules not declared", application=self.application, error=str(error))
+
+        about = {"app": self.application, "schedules": dict(self.schedules)}
+        connection.ask(Manage(0, "declare_schedules", about), answered)
 
     def _on_holding(self, is_holding: bool) -> None:
         self._pulse.hold(is_holding=is_holding)
