@@ -162,7 +162,8 @@ class Runtime:
             grace_s=settings.grace_s,
             secret=secret,
         )
-        self._membership = Membership(standing, self._workload)
+        planned = getattr(source, "planned", {})
+        self._membership = Membership(standing, self._workload, settings.application, planned)
         self._workload.on_enough = self._wind_up
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")
         self._membership.on_unwanted = self._give_up
@@ -170,8 +171,6 @@ class Runtime:
         self._startups = tuple(getattr(source, "startups", ()))
         self._membership.on_help = self._helping.asked
         self._membership.names = lambda: known_names(source.functions, self._queues)
-        self._membership.schedules = dict(getattr(source, "planned", {}))
-        self._membership.application = settings.application
         self._membership.helps = lambda: self._helping.fence
         self._helping.on_free = self._membership.free
         self._processor = Processor()

@@ -68,8 +68,17 @@ class JoinTerms:
 class Membership:
     """One worker's standing with the broker."""
 
-    def __init__(self, standing: JoinTerms, workload: Workload) -> None:
+    def __init__(
+        self,
+        standing: JoinTerms,
+        workload: Workload,
+        application: str = "",
+        schedules: Mapping[str, Any] | None = None,
+    ) -> None:
         self._standing = standing
+        self._application = application
+        self._schedules = dict(schedules or {})  # of the application, as the broker takes them
+        self._has_declared = False
         self._workload = workload
         self._workload.on_forgotten = self._rejoin
         self._workload.on_slots_changed = self._tell_slots_later
@@ -104,10 +113,6 @@ class Membership:
         self.on_help: Callable[[HelpAsked], None] = _nothing
         # returns the names of the tasks that it knows; None if it takes any
         self.names: Callable[[], tuple[str, ...] | None] = lambda: None
-        # the schedules of the application, as the broker takes them, and what it is called
-        self.schedules: Mapping[str, Any] = {}
-        self.application = ""
-        self._has_declared = False
         # returns the fence of the attempt that the worker helps; 0 for none
         self.helps: Callable[[], int] = int
         self.stats: Callable[[], dict[str, float]] = dict  # the numbers of heartbeats
@@ -282,15 +287,15 @@ class Membership:
 
     def _declare_schedules(self, connection: Connection) -> None:
         """Declare the schedules of the application once; also that there are none any more."""
-        if self._has_declared or not self.application:
+        if self._has_declared or not self._application:
             return
 
         def answered(_: Any, error: JackalopeError | None) -> None:
             self._has_declared = error is None
-            if error is not None and self.schedules:
-                log.error("schedules not declared", application=self.application, error=str(error))
+            if error is not None and self._schedules:
+                log.error("schedules not declared", application=self._application, error=str(error))
 
-        about = {"app": self.application, "schedules": dict(self.schedules)}
+        about = {"app": self._application, "schedules": self._schedules}
         connection.ask(Manage(0, "declare_schedules", about), answered)
 
     def _on_holding(self, is_holding: bool) -> None:
