@@ -162,8 +162,7 @@ class Runtime:
             grace_s=settings.grace_s,
             secret=secret,
         )
-        planned = getattr(source, "planned", {})
-        self._membership = Membership(standing, self._workload, settings.application, planned)
+        self._membership = Membership(standing, self._workload, settings.application, source)
         self._workload.on_enough = self._wind_up
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")
         self._membership.on_unwanted = self._give_up

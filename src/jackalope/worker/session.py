@@ -30,6 +30,7 @@ from jackalope.core.commands import ClaimTasks, EndHelp, Heartbeat, Held, JoinWo
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, HelpAsked, SignalAsked
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.tasks.definition import TaskSource
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
 from jackalope.transport.connector import PASSING, Backoff, Connector
@@ -73,11 +74,12 @@ class Membership:
         standing: JoinTerms,
         workload: Workload,
         application: str = "",
-        schedules: Mapping[str, Any] | None = None,
+        source: TaskSource | None = None,
     ) -> None:
         self._standing = standing
         self._application = application
-        self._schedules = dict(schedules or {})  # of the application, as the broker takes them
+        # the schedules of the application, as the broker takes them
+        self._schedules: dict[str, Any] = dict(getattr(source, "planned", {}))
         self._has_declared = False
         self._workload = workload
         self._workload.on_forgotten = self._rejoin
