@@ -113,6 +113,9 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.FailAttempts: [lambda a: c.FailAttempts(attempts=[c.Fail(a.held, a.fence, Error("E", ""))])],
     c.ReleaseAttempts: [lambda a: c.ReleaseAttempts(attempts=[c.Held(a.held, a.fence)])],
     c.ReportProgress: [lambda a: c.ReportProgress(ref=0, task=a.held, fence=a.fence, percent=1.0)],
+    c.RecordStep: [lambda a: c.RecordStep(0, a.held, a.fence, 0, "charge")],
+    c.Suspend: [lambda a: c.Suspend(0, a.held, a.fence, 0, "sleep", 1)],
+    c.SendEvent: [lambda a: c.SendEvent(0, a.held, "approved")],
     c.AnswerSignal: [
         lambda a: c.AnswerSignal(ref=0, task=a.held, fence=a.fence, answer=c.Answer.STOPPED)
     ],

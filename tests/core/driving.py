@@ -25,11 +25,14 @@ from jackalope.core.commands import (
     JoinWorker,
     LimitTag,
     PauseQueue,
+    RecordStep,
     ReleaseAttempts,
     ReportProgress,
     ResumeQueue,
+    SendEvent,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     Tick,
     Verdict,
 )
@@ -200,6 +203,21 @@ class Driver:
     def release(self, number: int) -> Answered | None:
         session, held = self._held(number)
         return self.send(ReleaseAttempts(session=session, attempts=[held]))
+
+    def step(self, number: int, index: int, name: str, result: bytes = b"") -> Answered | None:
+        session, held = self._held(number)
+        return self.send(RecordStep(0, held.task, held.fence, index, name, result, session=session))
+
+    def suspend(
+        self, number: int, index: int, name: str, after_us: int = 0, event: str = ""
+    ) -> Answered | None:
+        session, held = self._held(number)
+        return self.send(
+            Suspend(0, held.task, held.fence, index, name, after_us, event, session=session)
+        )
+
+    def send_event(self, number: int, event: str, data: bytes = b"") -> Answered | None:
+        return self.send(SendEvent(0, task_id(number), event, data))
 
     def progress(self, number: int, note: str = "", percent: float = 1.0) -> Answered | None:
         session, held = self._held(number)

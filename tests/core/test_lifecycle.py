@@ -104,6 +104,10 @@ def release(driver: Driver) -> Answered | None:
     return driver.release(1)
 
 
+def suspend(driver: Driver) -> Answered | None:
+    return driver.suspend(1, 0, "sleep", after_us=SECOND)
+
+
 def stop(driver: Driver) -> Answered | None:
     return driver.answer(1, Answer.STOPPED)
 
@@ -140,6 +144,11 @@ CAUSES: dict[Event, list[Cause]] = {
         Cause(release, signalled(Action.PAUSE)),
         Cause(release, signalled(Action.KILL)),
     ],
+    Event.SUSPEND: [
+        Cause(suspend),
+        Cause(suspend, signalled(Action.PAUSE)),
+        Cause(suspend, signalled(Action.KILL)),
+    ],
     Event.STOP: [Cause(stop, signalled(Action.PAUSE)), Cause(stop, signalled(Action.KILL))],
     Event.LOSE: [
         Cause(lose),
@@ -164,7 +173,15 @@ NOT_EXPRESSIBLE: dict[Event, frozenset[State]] = {
 }
 
 #: What a worker says. Without the lease its word does not count.
-REPORTS = (Event.START, Event.PROGRESS, Event.FINISH, Event.FAIL, Event.RELEASE, Event.STOP)
+REPORTS = (
+    Event.START,
+    Event.PROGRESS,
+    Event.FINISH,
+    Event.FAIL,
+    Event.RELEASE,
+    Event.SUSPEND,
+    Event.STOP,
+)
 
 #: Targets of the table to which no command leads. A retry by a person goes at once; a task that was
 #: released or lost is ready at once.

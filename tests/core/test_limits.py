@@ -45,6 +45,7 @@ from jackalope.core.effects import (
     NothingToClaim,
     Orders,
     Reply,
+    StepDone,
 )
 from jackalope.core.explain import Why, explain
 from jackalope.core.filter import Filter
@@ -61,6 +62,7 @@ from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
     DEPTH_MAX,
     ERROR_CHARS_MAX,
+    EVENTS_PER_TASK_MAX,
     EXCHANGES_PER_NAMESPACE_MAX,
     FANOUTS_MAX,
     HAPPENINGS_PER_TASK_MAX,
@@ -81,6 +83,8 @@ from jackalope.core.limits import (
     RETRIES_ASKED_MAX,
     RULES_PER_NAMESPACE_MAX,
     SLOTS_PER_WORKER_MAX,
+    STEPS_BYTES_MAX,
+    STEPS_PER_TASK_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
     TALLIES_PER_NAMESPACE_MAX,
@@ -145,6 +149,40 @@ def test_every_limit_is_a_positive_number() -> None:
 
 
 # Of a task.
+
+
+def test_steps_per_task_max(driver: Driver) -> None:
+    driver.submit(1)
+    driver.join("w", 1)
+    last = STEPS_PER_TASK_MAX - 1
+    assert_accepted(driver.step(1, last, "last"))
+    too_many = driver.step(1, last + 1, "one more")
+    assert_refused(driver, too_many, Code.TOO_MANY, STEPS_PER_TASK_MAX)
+    too_many = driver.suspend(1, last + 1, "one more", after_us=1)
+    assert_refused(driver, too_many, Code.TOO_MANY, STEPS_PER_TASK_MAX)
+
+
+def test_steps_bytes_max(driver: Driver) -> None:
+    driver.submit(1)
+    driver.join("w", 1)
+    whole = STEPS_BYTES_MAX // INLINE_BYTES_MAX
+    for index in range(whole):
+        assert_accepted(driver.step(1, index, "large", bytes(INLINE_BYTES_MAX)))
+    too_large = driver.step(1, whole, "more", b"x")
+    assert_refused(driver, too_large, Code.TOO_LARGE, STEPS_BYTES_MAX)
+    assert_refused(driver, driver.send_event(1, "e", b"x"), Code.TOO_LARGE, STEPS_BYTES_MAX)
+    assert_accepted(driver.step(1, whole, "nothing"))
+
+
+def test_events_per_task_max(driver: Driver) -> None:
+    driver.submit(1)
+    for _ in range(EVENTS_PER_TASK_MAX):
+        assert_accepted(driver.send_event(1, "approved"))
+    too_many = driver.send_event(1, "approved")
+    assert_refused(driver, too_many, Code.TOO_MANY, EVENTS_PER_TASK_MAX)
+    driver.join("w", 1)
+    assert driver.suspend(1, 0, "wait", event="approved") == StepDone()
+    assert_accepted(driver.send_event(1, "approved"))
 
 
 def test_inline_bytes_max(driver: Driver) -> None:

@@ -25,6 +25,7 @@ from jackalope.core.records import (
     AttemptFinished,
     AttemptStarted,
     Bound,
+    EventSent,
     ExchangeDeclared,
     ExchangeDeleted,
     FencesReserved,
@@ -49,6 +50,7 @@ from jackalope.core.records import (
     SignalAdvanced,
     SignalRequested,
     SlotsMissed,
+    StepRecorded,
     TagLimited,
     TaskMoved,
     TaskPurged,
@@ -56,6 +58,7 @@ from jackalope.core.records import (
     TasksDropped,
     TaskSubmitted,
     Unbound,
+    WaitBegan,
     decode_batch,
     encode_batch,
 )
@@ -285,6 +288,9 @@ EVERY: list[AnyRecord] = [
     ScheduleOrphaned(136, "world", "nightly"),
     ScheduleFired(137, "world", "nightly", 138, 139, task_id(1), RunKind.BACKFILL, "ada"),
     SlotsMissed(140, "world", "nightly", 141, 142, 143, Missed.REFUSED, "detail"),
+    StepRecorded(129, task_id(1), 1, "charge", b"paid", "approved", 2, True),
+    WaitBegan(130, task_id(1), 2, "sleep", "approved", 140),
+    EventSent(131, task_id(1), "approved", b"yes", "ada"),
 ]
 
 #: Those that level 1 has; all later kinds stand at the end, in the order of their levels.
@@ -356,8 +362,10 @@ GOLDEN = bytes.fromhex(
 
 #: The kinds that level 2 has brought.
 GOLDEN_2 = bytes.fromhex("92029293a666656e6365737fce0010000093a6666f72676574cc8064")
+
+#: The kinds that level 3 has brought.
 GOLDEN_3 = bytes.fromhex(
-    "92039799a87363686564756c65cc81a5776f726c64a76e696768746c79de0016a57175657565a171a4746173"
+    "92039a99a87363686564756c65cc81a5776f726c64a76e696768746c79de0016a57175657565a171a4746173"
     "6ba67265706f7274a36b6579a16ba87072696f72697479ccc8a77061796c6f6164c404626f6479a768656164"
     "65727381a16801a47461677391a174aa74696d656f75745f757301af74696d655f746f5f6c6976655f757302"
     "a57265747279940304cb401400000000000006a473616d65a6756e69717565a776657273696f6ea27632a463"
@@ -369,7 +377,10 @@ GOLDEN_3 = bytes.fromhex(
     "6e696768746c79cc87a361646194a66f727068616ecc88a5776f726c64a76e696768746c7999a466697265cc"
     "89a5776f726c64a76e696768746c79cc8acc8bc41000000000000170008000000000000000a86261636b6669"
     "6c6ca361646199a46d697373cc8ca5776f726c64a76e696768746c79cc8dcc8ecc8fa772656675736564a664"
-    "657461696c"
+    "657461696c99a473746570cc81c4100000000000017000800000000000000001a6636861726765c404706169"
+    "64a8617070726f76656402c397a477616974cc82c4100000000000017000800000000000000002a5736c6565"
+    "70a8617070726f766564cc8c96a56576656e74cc83c41000000000000170008000000000000000a861707072"
+    "6f766564c403796573a3616461"
 )
 
 records = st.one_of([shapes.of(kind) for kind in KINDS])
@@ -413,7 +424,11 @@ def test_golden_batch_has_every_kind_with_every_field() -> None:
 
 
 def test_golden_batch_encodes_as_ever() -> None:
-    assert encode_batch(FIRST, level=1).hex() == GOLDEN.hex()
+    """But for the steps at the end of a row, which older versions pass over."""
+    level, batch = msgspec.msgpack.decode(encode_batch(FIRST, level=1))
+    rows = [record[2] for record in batch if record[0] == "revive"]
+    assert [row.pop() for row in rows] == [None]
+    assert msgspec.msgpack.encode((level, batch)).hex() == GOLDEN.hex()
 
 
 def test_golden_batch_decodes_as_ever() -> None:

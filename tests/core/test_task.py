@@ -9,6 +9,7 @@ from jackalope.core.effects import Assignment
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.shapes.exchange import AmqpTraits
+from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.task import (
     Attempt,
@@ -52,6 +53,12 @@ VALUES: dict[str, Any] = {
     "outcome": Outcome(b"", Error("E", "of before"), Reason.FAILED, 17, 18),
     "history": [HistoryEntry(19, "assign")],
     "envelope": Envelope("an exchange", "a routing key", b""),
+    "steps": Steps(
+        {0: Step("charge", b"paid", 20, 21)},
+        Pending(1, "approval", "approved", 22),
+        [SentEvent("rejected", b"no", 23, "ada")],
+        6,
+    ),
 }
 
 
@@ -85,6 +92,7 @@ def test_an_assignment_has_every_value_where_it_belongs() -> None:
             timeout_us=20,
             claim=0,
             envelope=None,
+            steps=None,
         )
     ]
 

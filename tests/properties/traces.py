@@ -89,6 +89,7 @@ class Trace:
             * 2,
             *[self._act, self._watch, self._claim, self._take, self._limit, self._pause],
             *[self._close, self._answer, self._declare, self._grant],
+            *[self._step, self._suspend, self._signal],
         ]
         for _ in range(steps):
             self._random.choice(acts)()
@@ -318,6 +319,25 @@ class Trace:
         held = [c.Held(*each) for each in self._some(session)]
         after_us = self._random.choice((0, 0, SECOND))
         self.send(c.ReleaseAttempts(session=session, attempts=held, after_us=after_us))
+
+    def _step(self) -> None:
+        session = self._a_session()
+        for task, fence in self._some(session, keep=True)[:2]:
+            index, result = self._random.randrange(3), self._random.choice((b"", b"a", b"bc"))
+            self.send(c.RecordStep(0, task, fence, index, "step", result, session=session))
+
+    def _suspend(self) -> None:
+        session = self._a_session()
+        for task, fence in self._some(session)[:2]:
+            index, after_us = self._random.randrange(3), self._random.choice((0, SECOND))
+            event = self._random.choice(("", "approved"))
+            self.send(c.Suspend(0, task, fence, index, "step", after_us, event, session=session))
+
+    def _signal(self) -> None:
+        known = list(self.core.book.tasks)
+        if known:
+            task = self._random.choice(known)
+            self.send(c.SendEvent(0, task, "approved", b"data", session=CLIENT))
 
     def _answer(self) -> None:
         session = self._a_session()

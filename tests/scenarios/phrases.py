@@ -43,6 +43,7 @@ PAST = {
     Event.EXPIRE: "expired",
     Event.FAIL: "failed",
     Event.RELEASE: "released",
+    Event.SUSPEND: "suspended",
     Event.STOP: "stopped",
     Event.LOSE: "lost",
 }
@@ -292,6 +293,23 @@ class Teller:
         return join("signal of", self._cast.name(record.task), record.stage, detail)
 
     @tell.register
+    def _(self, record: records.StepRecorded) -> str:
+        what = join(f"step {record.index} {record.name!r} of", self._cast.name(record.task))
+        late = "late" if record.is_late else ""
+        return join(what, tell_body("result", record.result), option("event", record.event), late)
+
+    @tell.register
+    def _(self, record: records.WaitBegan) -> str:
+        what = join(f"step {record.index} {record.name!r} of", self._cast.name(record.task))
+        event = f"for the event {record.event!r}" if record.event else ""
+        return join(what, "waits", event, self._when("until", record.until_us))
+
+    @tell.register
+    def _(self, record: records.EventSent) -> str:
+        what = f"event {record.event!r} for {self._cast.name(record.task)}"
+        return join(what, tell_body("data", record.data), option("by", record.by))
+
+    @tell.register
     def _(self, record: records.RequestJoined) -> str:
         return join("joined to", self._cast.name(record.task), option("by", record.by))
 
@@ -347,6 +365,11 @@ class Teller:
         if isinstance(body, effects.SlotsRun):
             stopped = "" if body.refused is None else f"refused {self._refusal(body.refused)}"
             return join(f"ran {len(body.tasks)}", option("known", body.known), stopped)
+        if isinstance(body, effects.Suspended):
+            return "suspended"
+        if isinstance(body, effects.StepDone):
+            late = "late" if body.is_late else ""
+            return join("step done", tell_body("result", body.result), late)
         if isinstance(body, effects.HelpersPromised):
             return f"helpers promised token={body.token}"
         if not isinstance(body, effects.Published):
@@ -403,6 +426,7 @@ class Teller:
             option("headers", headers),
             option("timeout", message.timeout_us and tell_duration(message.timeout_us)),
             "claimed" if message.claim else "",
+            option("steps", ",".join(step.name for step in (message.steps or {}).values())),
         )
 
     @tell.register

@@ -328,6 +328,29 @@ class Stage:
             commands.ReleaseAttempts(attempts=held, session=session, after_us=after_us)
         )
 
+    def step(self, order: Order) -> list[str]:
+        [held], session = self._attempts(order)
+        index, name = int(order.word("which step")), order.word("its name")
+        result = order.text("result").encode()
+        command = commands.RecordStep(
+            0, held.task, held.fence, index, name, result, session=session
+        )
+        return self._send(command)
+
+    def suspend(self, order: Order) -> list[str]:
+        [held], session = self._attempts(order)
+        index, name = int(order.word("which step")), order.word("its name")
+        after_us, event = order.duration_us("after"), order.text("event")
+        command = commands.Suspend(
+            0, held.task, held.fence, index, name, after_us, event, session=session
+        )
+        return self._send(command)
+
+    def signal(self, order: Order) -> list[str]:
+        task, event = self._task(order.word("a task")), order.word("an event")
+        data, only = order.text("data").encode(), order.list("only")
+        return self._send(commands.SendEvent(0, task, event, data, only=only, **self._actor(order)))
+
     def progress(self, order: Order) -> list[str]:
         [held], session = self._attempts(order)
         command = commands.ReportProgress(
@@ -767,6 +790,9 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "fail": Stage.fail,
     "release": Stage.release,
     "progress": Stage.progress,
+    "step": Stage.step,
+    "suspend": Stage.suspend,
+    "signal": Stage.signal,
     "answer": Stage.answer,
     # Actions.
     "hold": Stage.act_on,

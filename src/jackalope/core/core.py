@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from jackalope.core import admin, amqp, cache, pools, schedules, tasks, workers
+from jackalope.core import admin, amqp, cache, pools, schedules, steps, tasks, workers
 from jackalope.core.commands import AnyCommand, ForgetTasks, Recover, Tick
 from jackalope.core.commands.base import Command
 from jackalope.core.context import Context, Missing, Room, Rooms
@@ -68,6 +68,7 @@ ROOMS = Rooms(
     tasks.ROOM,
     cache.ROOM,
     workers.ROOM,
+    steps.ROOM,
     pools.ROOM,
     schedules.ROOM,
     amqp.ROOM,

@@ -17,6 +17,7 @@ from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import ScheduleSettings
+from jackalope.core.shapes.steps import Step
 from jackalope.core.task import Body, Envelope, Error, Options, Signal
 
 
@@ -147,6 +148,19 @@ class HelpersPromised(msgspec.Struct, frozen=True):
     token: str
 
 
+class StepDone(msgspec.Struct, frozen=True, gc=False):
+    """The step is done; the task goes on."""
+
+    result: bytes = b""
+    is_late: bool = False  # the event did not come in time
+
+
+class Suspended(msgspec.Struct, frozen=True, gc=False):
+    """The attempt is over. Another goes on when what it waits for has come."""
+
+    is_suspended: bool = True
+
+
 Answered = (
     Accepted
     | Declared
@@ -161,6 +175,8 @@ Answered = (
     | Orders
     | NothingToClaim
     | HelpersPromised
+    | StepDone
+    | Suspended
     | Refusal
 )
 
@@ -179,6 +195,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     timeout_us: int
     claim: int = 0  # the ref of the claim that it answers, or 0
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
+    steps: dict[int, Step] | None = None  # what of it is done for good
 
 
 class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -14,7 +14,7 @@ from jackalope.core.context import Context
 from jackalope.core.durations import format_duration
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, State
-from jackalope.core.limits import AHEAD_COUNT_MAX
+from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
@@ -30,6 +30,7 @@ class Why(StrEnum):
     HELD = "held"
     PAUSED = "paused"
     SCHEDULED = "scheduled"
+    EVENT = "event"
     WAITING = "waiting"
     QUEUE_PAUSED = "queue_paused"
     TAG_AT_LIMIT = "tag_at_limit"
@@ -119,9 +120,17 @@ def _why_resting(task: Task) -> Cause:
         waited_for = sorted(task_id.hex() for task_id in task.waiting_for or ())
         text = f"waits for {len(waited_for)} unfinished tasks, first {waited_for[0]}"
         return Cause(Why.WAITING, text, {"tasks": ",".join(waited_for[:100])})
+    if task.state is State.SCHEDULED and task.steps is not None and task.steps.pending is not None:
+        event = task.steps.pending.event
+        text = f"waits for the event {event!r}" + (
+            f" until {task.due_us}" if task.due_us < TIME_US_MAX else ""
+        )
+        return Cause(Why.EVENT, text + "; send it with signal", {"event": event})
     if task.state is State.SCHEDULED:
         times = "1 failure" if task.failures == 1 else f"{task.failures} failures"
         what = f"retry after {times}" if task.failures else "start"
+        if history(task)[-1].what == Event.SUSPEND:
+            what = "go on"
         text = f"is due to {what} at {task.due_us}"
         return Cause(Why.SCHEDULED, text, {"due_us": task.due_us, "failures": task.failures})
     last = history(task)[-1]

@@ -20,7 +20,8 @@ The states fall into four groups::
 
     resting     held       exists, and does not run until it is played
                 waiting    for other tasks to end
-                scheduled  for a time: a start in the future, or the wait before a retry
+                scheduled  for a time: a start in the future, the wait before a retry, or a sleep
+                           between two steps, which an event may end
                 paused     was stopped or lost, and waits for a person
 
     ready       ready      the only state from which a task is given to a worker
@@ -86,6 +87,7 @@ class Event(StrEnum):
     FINISH = "finish"
     FAIL = "fail"
     RELEASE = "release"
+    SUSPEND = "suspend"
     STOP = "stop"
     LOSE = "lose"
 
@@ -119,6 +121,8 @@ _DEAD = frozenset({State.DEAD})
 _KILLED = frozenset({State.KILLED})
 #: Where an attempt that did not succeed can leave its task.
 _SET_BACK = frozenset({State.READY, State.SCHEDULED, State.PAUSED, State.DEAD, State.KILLED})
+#: Where a task rests that waits for a time or an event between two attempts.
+_SUSPENDED = frozenset({State.SCHEDULED, State.PAUSED, State.KILLED})
 _GONE: frozenset[State] = frozenset()
 
 TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
@@ -161,6 +165,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.FINISH: _SUCCEEDED,
         Event.FAIL: _SET_BACK,
         Event.RELEASE: _SET_BACK,
+        Event.SUSPEND: _SUSPENDED,
         Event.STOP: _PAUSED | _KILLED,
         Event.LOSE: _SET_BACK,
     },
@@ -171,6 +176,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.FINISH: _SUCCEEDED,
         Event.FAIL: _SET_BACK,
         Event.RELEASE: _SET_BACK,
+        Event.SUSPEND: _SUSPENDED,
         Event.STOP: _PAUSED | _KILLED,
         Event.LOSE: _SET_BACK,
     },

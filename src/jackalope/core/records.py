@@ -389,6 +389,37 @@ class SlotsMissed(Record, tag="miss"):
     detail: str = ""
 
 
+class StepRecorded(Record, tag="step"):
+    """A step of a task is done, and this is its result."""
+
+    task: TaskId
+    index: int
+    name: str
+    result: bytes = b""
+    event: str = ""  # the event whose data is the result, which had been sent before
+    took_us: int = 0
+    is_late: bool = False  # the event that it waited for did not come in time
+
+
+class WaitBegan(Record, tag="wait"):
+    """A task waits at this step: for an event, or without one for the time."""
+
+    task: TaskId
+    index: int
+    name: str
+    event: str
+    until_us: int
+
+
+class EventSent(Record, tag="event"):
+    """An event was sent to a task, which may wait for it now or later."""
+
+    task: TaskId
+    event: str
+    data: bytes = b""
+    by: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -431,6 +462,9 @@ AnyRecord = (
     | ScheduleOrphaned
     | ScheduleFired
     | SlotsMissed
+    | StepRecorded
+    | WaitBegan
+    | EventSent
 )
 
 #: The level that brought a kind, for those that were not there from the beginning.
@@ -444,6 +478,9 @@ SINCE: dict[type, int] = {
     ScheduleOrphaned: 3,
     ScheduleFired: 3,
     SlotsMissed: 3,
+    StepRecorded: 3,
+    WaitBegan: 3,
+    EventSent: 3,
 }
 
 
@@ -501,6 +538,9 @@ _OF_A_TASK = frozenset(
         TaskPurged,
         SignalRequested,
         SignalAdvanced,
+        StepRecorded,
+        WaitBegan,
+        EventSent,
     }
 )
 

@@ -21,6 +21,7 @@ from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
+from jackalope.core.shapes.steps import Steps, copy_of
 
 if TYPE_CHECKING:
     from jackalope.core.state.book import Book
@@ -213,6 +214,7 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     outcome: Outcome | None
     history: list[HistoryEntry]
     envelope: Envelope | None = None
+    steps: Steps | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -252,6 +254,7 @@ class Task(msgspec.Struct, gc=False):
     history: list[HistoryEntry] | None = None  # what happened after it was submitted
     lane: Lane | None = None  # where it stands in line while it is ready
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
+    steps: Steps | None = None  # what of it is done for good, if it has steps
 
 
 def lease_of(task: Task) -> Attempt:
@@ -293,6 +296,7 @@ def to_row(task: Task) -> TaskRow:
         task.outcome,
         list(task.history) if task.history else [],
         task.envelope,
+        copy_of(task.steps) if task.steps is not None else None,
     )
 
 
@@ -328,6 +332,7 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         row.outcome,
         list(row.history) if row.history else None,
         envelope=row.envelope,
+        steps=copy_of(row.steps) if row.steps is not None else None,
     )
 
 

@@ -307,6 +307,33 @@ class ReleaseAttempts(Report):
     after_us: int = 0  # how long they are not to be tried again
 
 
+class RecordStep(Report, array_like=True):
+    """Record the result of a step, which is not done again from then on."""
+
+    ref: int
+    task: TaskId
+    fence: int
+    index: int  # its place among the steps of the task, from 0
+    name: str
+    result: bytes = b""
+    took_us: int = 0
+
+
+class Suspend(Report, array_like=True):
+    """Let the task wait at a step without its worker.
+
+    The attempt ends, unless the step is done or the event was sent before: then the answer has it.
+    """
+
+    ref: int
+    task: TaskId
+    fence: int
+    index: int
+    name: str
+    after_us: int = 0  # for how long; 0 if only the event ends it
+    event: str = ""  # what it waits for; empty for the time alone
+
+
 class ReportProgress(Report, array_like=True):
     """Report the progress of an attempt. It is kept in memory only."""
 
@@ -438,6 +465,21 @@ class ActOnAnswers(Limited):
     older_than_us: int = 0  # only answers made before
 
 
+class SendEvent(Limited, array_like=True):
+    """Send an event to a task that waits for it, or will.
+
+    If `only` is set, a task in another queue is treated as nonexistent.
+    """
+
+    needs = (Permission.SUBMIT_TASKS, Permission.CANCEL_TASKS)
+    scope = Scope.NARROWED
+
+    ref: int
+    task: TaskId
+    event: str
+    data: bytes = b""
+
+
 class WatchTasks(Limited, array_like=True):
     """Notify this session when each of these tasks ends; at once for those that have ended.
 
@@ -556,6 +598,9 @@ AnyCommand = (
     | FailAttempts
     | ReleaseAttempts
     | ReportProgress
+    | RecordStep
+    | Suspend
+    | SendEvent
     | AnswerSignal
     | RequestHelpers
     | EndHelp

@@ -30,6 +30,7 @@ from jackalope.core.records import (
     AttemptFinished,
     AttemptStarted,
     Bound,
+    EventSent,
     ExchangeDeclared,
     ExchangeDeleted,
     FencesReserved,
@@ -53,6 +54,7 @@ from jackalope.core.records import (
     SignalAdvanced,
     SignalRequested,
     SlotsMissed,
+    StepRecorded,
     TagLimited,
     TaskMoved,
     TaskPurged,
@@ -60,8 +62,10 @@ from jackalope.core.records import (
     TasksDropped,
     TaskSubmitted,
     Unbound,
+    WaitBegan,
 )
 from jackalope.core.shapes.request import JOINED
+from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
 from jackalope.core.state import schedules
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
@@ -349,6 +353,58 @@ def _signal_advanced(book: Book, record: SignalAdvanced) -> None:
     book.note(task, record.at_us, what, attempt.worker, record.detail)
 
 
+def _step_recorded(book: Book, record: StepRecorded) -> None:
+    task = book.tasks[record.task]
+    steps = _steps_of(task)
+    if record.event:
+        taken = next(each for each in steps.events if each.event == record.event)
+        steps.events.remove(taken)
+        steps.size -= len(taken.data)
+    _end_step(
+        steps,
+        record.index,
+        Step(record.name, record.result, record.at_us, record.took_us, record.is_late),
+    )
+    book.mark((task,))
+
+
+def _wait_began(book: Book, record: WaitBegan) -> None:
+    task = book.tasks[record.task]
+    steps = _steps_of(task)
+    if record.event:
+        steps.pending = Pending(record.index, record.name, record.event, record.until_us)
+    else:
+        # The task does not go on before, unless a person wants it to.
+        _end_step(steps, record.index, Step(record.name, at_us=record.until_us))
+    book.mark((task,))
+
+
+def _event_sent(book: Book, record: EventSent) -> None:
+    task = book.tasks[record.task]
+    steps = _steps_of(task)
+    pending = steps.pending
+    if pending is not None and pending.event == record.event:
+        _end_step(steps, pending.index, Step(pending.name, record.data, record.at_us))
+        if task.state is not State.SCHEDULED:
+            task.due_us = 0  # It goes on as soon as it is played.
+    else:
+        steps.events.append(SentEvent(record.event, record.data, record.at_us, record.by))
+        steps.size += len(record.data)
+    book.note(task, record.at_us, "event", record.by, record.event)
+
+
+def _steps_of(task: Task) -> Steps:
+    if task.steps is None:
+        task.steps = Steps({}, None, [])
+    return task.steps
+
+
+def _end_step(steps: Steps, index: int, step: Step) -> None:
+    steps.done[index] = step
+    steps.pending = None
+    steps.size += len(step.result)
+
+
 def _queue_declared(book: Book, record: QueueDeclared) -> None:
     namespace = book.namespace(record.namespace)
     queue = namespace.queues.get(record.queue)
@@ -570,6 +626,9 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     Unbound: _each(_unbound),
     RuleSet: _each(_rule_set),
     RuleCleared: _each(_rule_cleared),
+    StepRecorded: _each(_step_recorded),
+    WaitBegan: _each(_wait_began),
+    EventSent: _each(_event_sent),
     FencesReserved: _each(_fences_reserved),
     Forgotten: _each(_forgotten),
     ScheduleDeclared: _each(schedules.schedule_declared),

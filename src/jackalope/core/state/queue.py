@@ -23,7 +23,7 @@ from jackalope.core.state.topology import Topology
 from jackalope.core.task import NO_OPTIONS, runs, size_of
 
 if TYPE_CHECKING:
-    from jackalope.core.commands import ActOnAnswers, ActOnTasks, WatchTasks
+    from jackalope.core.commands.base import Limited
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
     from jackalope.core.shapes.pool import PoolSettings
@@ -89,7 +89,7 @@ class Queue:
             else 0
         )
 
-    def is_seen_by(self, command: ActOnAnswers | ActOnTasks | WatchTasks) -> bool:
+    def is_seen_by(self, command: Limited) -> bool:
         """Return whether the queue is visible to the sender, who may be limited to others."""
         is_there = self.namespace.name == command.namespace
         return is_there and (not command.only or self.name in command.only)

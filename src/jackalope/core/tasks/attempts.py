@@ -314,7 +314,7 @@ def after_failure(task: Task, now_us: int, verdict: Verdict, retry_after_us: int
     """Decide about a task that a worker reports as failed."""
     if verdict is Verdict.REJECT:
         return Decision(State.DEAD, Reason.REJECTED)
-    asked = _as_asked(task)
+    asked = as_asked(task)
     if verdict is Verdict.DEAD or task.failures >= _retries(task, is_asked=retry_after_us > 0):
         is_killed = asked is not None and asked.to is State.KILLED
         return asked if asked and is_killed else Decision(State.DEAD, Reason.FAILED)
@@ -327,7 +327,7 @@ def after_loss(task: Task, now_us: int) -> Decision:
     if task.state is not State.RUNNING:
         return after_interruption(task, now_us)
     policy = task.queue.policy
-    if asked := _as_asked(task):
+    if asked := as_asked(task):
         return asked
     is_poison = policy.crash_limit and task.crashes + 1 >= policy.crash_limit
     if is_poison or policy.on_lost is OnLost.DEAD:
@@ -354,7 +354,7 @@ def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
     `after_us` is the delay before the next attempt.
     """
     limit = task.queue.policy.interruption_limit
-    if asked := _as_asked(task):
+    if asked := as_asked(task):
         return asked
     if limit and task.interruptions + 1 >= limit:
         return Decision(State.DEAD, Reason.INTERRUPTED)
@@ -363,7 +363,7 @@ def after_interruption(task: Task, now_us: int, after_us: int = 0) -> Decision:
     return Decision(State.SCHEDULED, None, now_us + after_us) if after_us else _AGAIN
 
 
-def _as_asked(task: Task) -> Decision | None:
+def as_asked(task: Task) -> Decision | None:
     """Apply a pending kill or pause, now that the task is not running."""
     request = None if task.attempt is None else task.attempt.request
     if request is None or request.signal is Signal.TIMEOUT or request.stage is Stage.REFUSED:

@@ -6,6 +6,7 @@ from jackalope.core.context import Context
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import LEASED, PENDING, Event, Reason, State
 from jackalope.core.limits import NOTE_CHARS_MAX
+from jackalope.core.records import StepRecorded
 from jackalope.core.task import Signal, Task, lease_of
 from jackalope.core.tasks.actions import request
 
@@ -30,6 +31,9 @@ def come_due(ctx: Context, task_id: TaskId) -> None:
     """Make a scheduled task ready."""
     task = ctx.book.tasks.get(task_id)
     if task is not None and task.state is State.SCHEDULED:
+        pending = None if task.steps is None else task.steps.pending
+        if pending is not None:  # The event that it waits for has not come.
+            ctx.record(StepRecorded(ctx.now_us, task.id, pending.index, pending.name, is_late=True))
         ctx.move(task, Event.DUE, State.READY)
 
 
