@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from jackalope.tasks.context import current
     from jackalope.tasks.serialization import DecodeFailed, EncodeFailed, Stream
-    from jackalope.worker.attempt import Reject, RetryLater
+    from jackalope.worker.attempt import Reject, RetryLater, StepRefused, Suspension
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
 
@@ -76,7 +76,9 @@ _HOMES = {
     "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
+    "StepRefused": "jackalope.worker.attempt",
     "Stream": "jackalope.tasks.serialization",
+    "Suspension": "jackalope.worker.attempt",
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.errors",
@@ -116,7 +118,9 @@ __all__ = [
     "RetryLater",
     "SoftTimeout",
     "State",
+    "StepRefused",
     "Stream",
+    "Suspension",
     "Task",
     "TaskContext",
     "TaskFailed",

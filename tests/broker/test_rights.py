@@ -115,7 +115,7 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.ReportProgress: [lambda a: c.ReportProgress(ref=0, task=a.held, fence=a.fence, percent=1.0)],
     c.RecordStep: [lambda a: c.RecordStep(0, a.held, a.fence, 0, "charge")],
     c.Suspend: [lambda a: c.Suspend(0, a.held, a.fence, 0, "sleep", 1)],
-    c.SendEvent: [lambda a: c.SendEvent(0, a.held, "approved")],
+    c.SendEvent: [lambda a: c.SendEvent(task=a.held, event="approved")],
     c.AnswerSignal: [
         lambda a: c.AnswerSignal(ref=0, task=a.held, fence=a.fence, answer=c.Answer.STOPPED)
     ],

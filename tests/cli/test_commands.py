@@ -717,3 +717,12 @@ def test_a_schedule_from_its_making_to_its_end(cli: Cli) -> None:
     assert cli("schedules", "list", "--orphaned", "-f", "json").json == []
     assert cli("schedules", "delete", "nightly", "--yes").code == 0
     assert cli("schedules", "show", "nightly").code == 1
+
+
+def test_signal_sends_an_event(cli: Cli) -> None:
+    task = submit(cli, "-q", "unserved", "--name", "wait")
+    assert "sent approved" in cli("signal", task, "approved").out
+    assert cli("signal", task, "approved", "--data", '{"by": "Ann"}').code == 0
+    refused = cli("signal", task, "approved", "--data", "Ann")
+    assert (refused.code, "write JSON" in refused.err) == (2, True)
+    assert cli("history", task, "-f", "json").out.count("approved") == 2

@@ -217,7 +217,7 @@ class Driver:
         )
 
     def send_event(self, number: int, event: str, data: bytes = b"") -> Answered | None:
-        return self.send(SendEvent(0, task_id(number), event, data))
+        return self.send(SendEvent(task=task_id(number), event=event, data=data))
 
     def progress(self, number: int, note: str = "", percent: float = 1.0) -> Answered | None:
         session, held = self._held(number)

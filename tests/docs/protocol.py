@@ -27,10 +27,12 @@ from jackalope.core.commands import (
     Heartbeat,
     Held,
     JoinWorker,
+    RecordStep,
     RequestHelpers,
     RetryTerms,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     Verdict,
     WatchTasks,
 )
@@ -48,6 +50,8 @@ from jackalope.core.effects import (
     Served,
     SignalAsked,
     SlotsRun,
+    StepDone,
+    Suspended,
     TaskEnded,
     TaskProgressed,
 )
@@ -57,6 +61,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import RunKind
+from jackalope.core.shapes.steps import Step
 from jackalope.core.task import (
     BlobRef,
     Envelope,
@@ -127,6 +132,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     RetryTerms,
     Assignment,
     Envelope,
+    Step,
     TaskEnded,
     Happened,
     Interest,
@@ -142,6 +148,8 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     Joined,
     Acted,
     Declared,
+    StepDone,
+    Suspended,
     ApiKey,
     views.AnswerView,
     views.ApiKeyView,
@@ -150,6 +158,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.ErrorView,
     views.ProgressView,
     views.RequestView,
+    views.StepView,
     views.HistoryEntryView,
     views.ExplanationView,
     views.CauseView,
@@ -382,6 +391,8 @@ EXAMPLES: dict[str, AnyMessage] = {
     "help end": EndHelp(13, 18, ""),
     "upload": Upload(14, 1, b"the last", True),
     "fetch": Fetch(15, TASK, 18, 1048576, 262144),
+    "step": RecordStep(16, TASK, 18, 0, "charge", b"\xa4paid", 1500),
+    "suspend": Suspend(17, TASK, 18, 1, "wait for approved", 86_400_000_000, "approved"),
     "notice": Notice("goodbye", "the broker is shutting down; connect again later"),
 }
 

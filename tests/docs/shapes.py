@@ -27,6 +27,7 @@ from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import ScheduleSettings
+from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
 from jackalope.core.task import (
     Attempt,
     BlobRef,
@@ -57,7 +58,7 @@ from tests.simulation.faults import Faults
 
 RECORDS: tuple[type[msgspec.Struct], ...] = get_args(AnyRecord)
 #: Parts of records that travel as well: the page of the protocol has them.
-SHARED: tuple[type[msgspec.Struct], ...] = (TaskSpec, Options, Retry, Error, Envelope)
+SHARED: tuple[type[msgspec.Struct], ...] = (TaskSpec, Options, Retry, Error, Envelope, Step)
 
 #: What else records are made of.
 PARTS: tuple[type[msgspec.Struct], ...] = (
@@ -67,6 +68,9 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     SignalRequest,
     Outcome,
     HistoryEntry,
+    Steps,
+    Pending,
+    SentEvent,
     StoredAnswer,
     AmqpTraits,
     Exchange,

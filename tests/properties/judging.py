@@ -23,6 +23,8 @@ from jackalope.core.effects import (
     ScheduleSet,
     SendToSession,
     SlotsRun,
+    StepDone,
+    Suspended,
     TaskEnded,
 )
 from jackalope.core.ids import TaskId
@@ -163,6 +165,8 @@ def answer_of(body: Answered | None) -> Answer:
             | Dropped()
             | Published()
             | HelpersPromised()
+            | StepDone()
+            | Suspended()
         ):
             return ("declared",)
 

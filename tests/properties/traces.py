@@ -337,7 +337,7 @@ class Trace:
         known = list(self.core.book.tasks)
         if known:
             task = self._random.choice(known)
-            self.send(c.SendEvent(0, task, "approved", b"data", session=CLIENT))
+            self.send(c.SendEvent(task=task, event="approved", data=b"data", session=CLIENT))
 
     def _answer(self) -> None:
         session = self._a_session()

@@ -29,6 +29,7 @@ _SAID: dict[type, str] = {
     effects.PoolSet: "pool declared",
     effects.ScheduleSet: "schedule declared",
     effects.NothingToClaim: "nothing to claim",
+    effects.Suspended: "suspended",
 }
 
 PAST = {
@@ -355,6 +356,9 @@ class Teller:
             return [join("joined", option("resumed", resumed), option("drop", drop))]
         if isinstance(body, effects.Orders):
             return _orders(body)
+        if isinstance(body, effects.StepDone):
+            late = "late" if body.is_late else ""
+            return [join("step done", tell_body("result", body.result), late)]
         return [_SAID.get(type(body)) or self._messaging(body)]
 
     def _messaging(self, body: effects.Answered) -> str:
@@ -365,11 +369,6 @@ class Teller:
         if isinstance(body, effects.SlotsRun):
             stopped = "" if body.refused is None else f"refused {self._refusal(body.refused)}"
             return join(f"ran {len(body.tasks)}", option("known", body.known), stopped)
-        if isinstance(body, effects.Suspended):
-            return "suspended"
-        if isinstance(body, effects.StepDone):
-            late = "late" if body.is_late else ""
-            return join("step done", tell_body("result", body.result), late)
         if isinstance(body, effects.HelpersPromised):
             return f"helpers promised token={body.token}"
         if not isinstance(body, effects.Published):

@@ -349,7 +349,9 @@ class Stage:
     def signal(self, order: Order) -> list[str]:
         task, event = self._task(order.word("a task")), order.word("an event")
         data, only = order.text("data").encode(), order.list("only")
-        return self._send(commands.SendEvent(0, task, event, data, only=only, **self._actor(order)))
+        return self._send(
+            commands.SendEvent(task=task, event=event, data=data, only=only, **self._actor(order))
+        )
 
     def progress(self, order: Order) -> list[str]:
         [held], session = self._attempts(order)

@@ -420,3 +420,45 @@ def isolated_progress() -> str:
     context().progress(50, "middle")
     context().progress(100, "last")
     return "done"
+
+
+def _write(path: str, word: str) -> str:
+    with Path(path).open("a") as file:
+        file.write(f"{word}\n")
+    return word.upper()
+
+
+@app.task()
+async def order(path: str, release: str, sleep_s: float = 0.2) -> list[object]:
+    """Charge, sleep, wait for an approval, and ship; each writes a line where it is done."""
+    steps = context()
+    paid = await steps.step("charge", _write, path, "charge")
+    await steps.sleep(sleep_s)
+    packed = await steps.step("pack", _pack, path, release)
+    approved = await steps.wait_for("approved", timeout=60, returns=dict[str, str])
+    shipped = await steps.step("ship", _write, path, "ship")
+    return [paid, packed, approved["by"], shipped, steps.attempt]
+
+
+async def _pack(path: str, release: str) -> str:
+    while not is_marked(release):  # noqa: ASYNC110  another process marks it
+        await asyncio.sleep(0.01)
+    return _write(path, "pack")
+
+
+@app.task()
+def blocking_order(path: str) -> list[object]:
+    """The same in a thread."""
+    steps = context().blocking
+    paid = steps.step("charge", _write, path, "charge")
+    steps.sleep(0.2)
+    try:
+        steps.wait_for("approved", timeout=0.2)
+    except TimeoutError as error:
+        return [paid, str(error), context().attempt]
+    return []
+
+
+@app.task(isolation="process")
+def isolated_order(path: str) -> str:
+    return context().blocking.step("charge", _write, path, "charge")

@@ -243,7 +243,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (connected, "commands.bench", "bench"),
     (connected, "commands.submit", "submit"),
     (connected, "commands.tasks", "status list_ wait explain history tail"),
-    (connected, "commands.actions", "cancel kill pause play hold retry purge"),
+    (connected, "commands.actions", "cancel kill pause play hold retry signal purge"),
     (connected, "commands.workers", "workers drain"),
     (connected, "commands.queues", "batches"),
     (connected, "commands.stats", "stats queue_depth cluster_status"),
@@ -278,6 +278,7 @@ PANELS = {
         "hold": "Hold tasks that have not started, until they are played.",
         "retry": "Retry tasks that are dead or killed; "
         "a task that waits for its next attempt starts at once.",
+        "signal": "Send an event to a task that waits for it, or will.",
         "purge": "Delete tasks that have ended, with their payloads and results.",
     },
     "The broker": {

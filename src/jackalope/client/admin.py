@@ -26,6 +26,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
 from jackalope.task_ids import to_task_id
+from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
 from jackalope.wire.messages import Manage, Query, Subscribe
 from jackalope.wire.views import (
     ApiKeyView,
@@ -153,6 +154,24 @@ class Administration(SessionOwner):
             more = await self._act(message, can_repeat=dry_run or action in _REPEATABLE)
             acted = _sum(acted, more)
         return acted
+
+    async def signal(self, task: object, event: str, data: object = None) -> None:
+        """Send an event to a task that waits for it, or will: see `current().wait_for`.
+
+        Args:
+            task: its handle or id.
+            event: the name of the event.
+            data: what the task gets.
+
+        Raises:
+            Rejected: the broker does not know the task, or it has ended.
+            EncodeFailed: the data cannot be sent.
+            ConnectionLost: the connection was lost, and it is not known whether it was sent.
+        """
+        event = one_of("event", option_checks.text, event)
+        body = encode_value(DEFAULT_CONTENT, data)
+        about = {"task": to_task_id(task), "event": event, "data": body}
+        await self.manage("send_event", about, can_repeat=False)
 
     # Queues, tags and workers.
 

@@ -248,6 +248,10 @@ class Handle(Generic[R_co]):
         """Forget the task, which must have ended, and its result."""
         return await self._act(Action.PURGE)
 
+    async def signal(self, event: str, data: object = None) -> None:
+        """Send the task an event that it waits for, or will; see `Jackalope.signal`."""
+        await self.app.signal(self, event, data)
+
     async def _act(self, action: Action) -> bool:
         acted = await self.app.act(action, [self])
         for error in acted.refused.values():

@@ -122,10 +122,12 @@ def _why_resting(task: Task) -> Cause:
         return Cause(Why.WAITING, text, {"tasks": ",".join(waited_for[:100])})
     if task.state is State.SCHEDULED and task.steps is not None and task.steps.pending is not None:
         event = task.steps.pending.event
-        text = f"waits for the event {event!r}" + (
-            f" until {task.due_us}" if task.due_us < TIME_US_MAX else ""
-        )
-        return Cause(Why.EVENT, text + "; send it with signal", {"event": event})
+        facts: dict[str, str | int] = {"event": event}
+        text = f"waits for the event {event!r}"
+        if task.due_us < TIME_US_MAX:
+            text += f" until {task.due_us}"
+            facts["due_us"] = task.due_us
+        return Cause(Why.EVENT, text, facts)
     if task.state is State.SCHEDULED:
         times = "1 failure" if task.failures == 1 else f"{task.failures} failures"
         what = f"retry after {times}" if task.failures else "start"

@@ -5,9 +5,10 @@ Owns the place where the worker puts it, and what it must offer. How that works 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Protocol, Self, TypeVar
 
@@ -16,6 +17,7 @@ from jackalope.core.limits import HELPERS_PER_FANOUT_MAX
 from jackalope.errors import JackalopeError
 
 P = ParamSpec("P")
+R = TypeVar("R")
 H_co = TypeVar("H_co", covariant=True)
 
 
@@ -24,6 +26,23 @@ class Spawnable(Protocol[P, H_co]):
 
     async def spawn_in(self, parent: Running, *args: P.args, **kwargs: P.kwargs) -> H_co:
         """Submit a child of a running task, and return its handle."""
+
+
+class Blocking(Protocol):
+    """Steps of a task for code that blocks; see `Running.step`, `sleep` and `wait_for`."""
+
+    def step(self, name: str, function: Callable[..., R], *args: Any, **kwargs: Any) -> R:
+        """Call a function once for this task, and return its result in every attempt."""
+
+    def sleep(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Wait without a worker, for a time."""
+
+    def wait_for(
+        self, event: str, *, timeout: float | timedelta | None = None, returns: Any = Any
+    ) -> Any:
+        """Wait without a worker for an event, and return its data."""
 
 
 class Running(Protocol):
@@ -88,6 +107,49 @@ class Running(Protocol):
             Rejected: the broker did not accept it; `stale_fence` if this attempt was given up.
             EncodeFailed: an argument cannot be sent.
         """
+
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function once for this task, and return its result in every attempt.
+
+            await current().step("charge", charge, order)
+
+        The result is stored before the task goes on; a later attempt gets it without the call. A
+        function that raises is called again by the next attempt, as is one whose worker is lost
+        before its result is stored. A task comes to its steps in the same order in every attempt.
+
+        Raises:
+            StepRefused: the code has changed since an earlier attempt, or the result is too large.
+            EncodeFailed: the result cannot be stored.
+        """
+
+    async def sleep(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        """Wait without a worker: the slot is free, and another attempt goes on after that time."""
+
+    async def wait_for(
+        self,
+        event: str,
+        *,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109  it outlives this process
+        returns: Any = Any,
+    ) -> Any:
+        """Wait without a worker until an event is sent to this task, and return its data.
+
+        One that was sent before is taken at once. Events of one name are taken in their order.
+
+        Args:
+            event: the name of the event.
+            timeout: how long to wait, in seconds; for ever if it is None.
+            returns: the type of the data.
+
+        Raises:
+            TimeoutError: the event did not come in time.
+        """
+
+    @property
+    def blocking(self) -> Blocking:
+        """The same three for code that does not await, as plain functions do."""
 
     def helpers(
         self,
@@ -155,7 +217,6 @@ def resting() -> Iterator[None]:
 
 # The fan-out of a running task, as its code sees it: helpers, and the results that they bring.
 
-R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 OnError = Literal["fail", "collect"]

@@ -22,7 +22,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
@@ -48,11 +48,14 @@ from jackalope.core.commands import (
     FinishAttempts,
     Held,
     JoinWorker,
+    RecordStep,
     Recover,
     ReleaseAttempts,
     ReportProgress,
+    SendEvent,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     Tick,
     WatchTasks,
 )
@@ -80,9 +83,10 @@ from jackalope.errors import Rejected, TaskFailed
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition, find_task
+from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
 from jackalope.testing.virtual_door import VirtualLine, Wait, Wire
 from jackalope.transport.address import parse_address
-from jackalope.worker.attempt import Attempt, Failed, Finished, Listener, Stopped
+from jackalope.worker.attempt import Attempt, Failed, Finished, Left, Listener, Stopped, Suspension
 from jackalope.worker.context import TaskContext
 
 P = ParamSpec("P")
@@ -155,6 +159,14 @@ class VirtualHandle(Generic[R]):
     def history(self) -> list[HistoryEntry]:
         """Return what happened to it."""
         return history(self._task)
+
+    def signal(self, event: str, data: object = None) -> None:
+        """Send it an event.
+
+        Raises:
+            Rejected: it has ended.
+        """
+        self._broker.signal(self.id, event, data)
 
     def act(self, action: Action | str) -> None:
         """Hold, play, pause, kill, retry or purge it.
@@ -280,6 +292,15 @@ class VirtualBroker:
             attempts += self.advance(max(0, deadline_us - self.now_us) / SECOND)
         return attempts
 
+    def signal(self, task_id: TaskId, event: str, data: object = None) -> None:
+        """Send an event to a task.
+
+        Raises:
+            Rejected: it has ended.
+        """
+        body = encode_value(DEFAULT_CONTENT, data)
+        self._ask(SendEvent(task=task_id, event=event, data=body, by="test"))
+
     def act(self, action: Action, task_id: TaskId) -> None:
         """Do something with a task, as an actioner would.
 
@@ -374,12 +395,12 @@ class VirtualBroker:
         with self._lock:
             ear.end()
             self._running.pop(given.fence, None)
-            if command is None:
+            if fault == "crash":
                 self._lose_worker()
-            else:
+            elif command is not None:
                 self._report(command)
 
-    def _outcome_of(self, given: Assignment, ear: _Listener) -> Finished | Failed:
+    def _outcome_of(self, given: Assignment, ear: _Listener) -> Finished | Failed | Left:
         definition = self._definition_of(given)
         if definition is None:
             known = "no application that was used with this broker has it"
@@ -393,7 +414,9 @@ class VirtualBroker:
         found = (find_task(app.functions, given.name, given.queue) for app in self._line.apps)
         return next((definition for definition in found if definition is not None), None)
 
-    def _report_of(self, given: Assignment, outcome: Finished | Failed) -> AnyCommand:
+    def _report_of(self, given: Assignment, outcome: Finished | Failed | Left) -> AnyCommand | None:
+        if isinstance(outcome, Left):
+            return None  # The core knows.
         if isinstance(outcome, Failed):
             error, verdict, after_us = outcome.error, outcome.verdict, outcome.retry_after_us
             fail = Fail(given.task, given.fence, error, verdict, after_us)
@@ -416,6 +439,15 @@ class VirtualBroker:
         self._report(
             ReportProgress(ref=0, task=held.task, fence=held.fence, percent=percent, note=note)
         )
+
+    def asked(self, message: RecordStep | Suspend) -> Any:
+        """Take what a running task asks about a step, and return the answer as a worker gets it.
+
+        Raises:
+            Rejected: the core did not accept it.
+        """
+        answer = self._ask(message, self._session)
+        return msgspec.to_builtins(answer, builtin_types=(bytes,))
 
     def rested(self, *, is_resting: bool) -> None:
         """Let something else run while an attempt only waits."""
@@ -535,10 +567,10 @@ class VirtualBroker:
 
     # The core.
 
-    def _ask(self, command: AnyCommand) -> Answered:
+    def _ask(self, command: AnyCommand, session: int = _CLIENT) -> Answered:
         with self._lock:
             self._refs += 1
-            command.session, command.ref = _CLIENT, self._refs
+            command.session, command.ref = session, self._refs
             self._handle(command)
             answer = self._answers.pop(self._refs)
         if isinstance(answer, Refusal):
@@ -619,11 +651,18 @@ class _Listener(Listener):
         if (self._rests > 0) is not was_resting:
             self._broker.rested(is_resting=is_resting)
 
+    def asked(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        del attempt  # The message names it.
+        try:
+            answer.set_result(self._broker.asked(message))
+        except Rejected as error:
+            answer.set_exception(error)
+
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         self._broker.progressed(attempt.held, percent, note)
 
 
-def _outcome(attempt: Attempt) -> Finished | Failed:
+def _outcome(attempt: Attempt) -> Finished | Failed | Left:
     """Run the function of an attempt as the worker would, and return what came of it."""
     running.set(TaskContext(attempt))
     try:
@@ -631,10 +670,10 @@ def _outcome(attempt: Attempt) -> Finished | Failed:
         if inspect.iscoroutine(value):
             value = _finished(value)
         outcome = attempt.succeeded(value)
-    except Exception as error:  # noqa: BLE001  a task may raise anything
+    except (Exception, Suspension) as error:  # noqa: BLE001  a task may raise anything
         outcome = attempt.raised(error)
     must(not isinstance(outcome, Stopped), "a virtual attempt cannot be stopped")
-    return cast("Finished | Failed", outcome)
+    return cast("Finished | Failed | Left", outcome)
 
 
 def _finished(work: Coroutine[Any, Any, Any]) -> Any:

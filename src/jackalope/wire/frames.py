@@ -63,6 +63,8 @@ class Kind(IntEnum):
     UPLOAD = 28
     FETCH = 29
     MOVED = 30
+    STEP = 31
+    SUSPEND = 32
 
 
 class FrameError(ValueError):

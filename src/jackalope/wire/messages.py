@@ -33,10 +33,12 @@ from jackalope.core.commands import (
     Held,
     JoinWorker,
     LeaveWorker,
+    RecordStep,
     ReportProgress,
     RequestHelpers,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     WatchTasks,
 )
 from jackalope.core.commands.base import HIDDEN
@@ -352,6 +354,8 @@ TO_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.HELP: EndHelp,
     Kind.UPLOAD: Upload,
     Kind.FETCH: Fetch,
+    Kind.STEP: RecordStep,
+    Kind.SUSPEND: Suspend,
 }
 
 FROM_BROKER: dict[Kind, type[AnyMessage]] = {

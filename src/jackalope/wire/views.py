@@ -72,6 +72,16 @@ class AnswerView(msgspec.Struct, frozen=True, omit_defaults=True):
     pinned_by: str = ""  # who keeps it
 
 
+class StepView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step of a task that is done."""
+
+    name: str
+    at_us: int = 0  # when it was done; of a sleep, when it is over
+    took_us: int = 0
+    size: int = 0  # how many bytes its result has
+    is_late: bool = False  # it waited for an event, which did not come in time
+
+
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task. `payload` and `result` are present only on request."""
 
@@ -117,6 +127,8 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: AnswerView | None = None  # who has use of its result, if others may; not in lists
     tried_us: int = 0  # when its last attempt ended, while it may still be tried again
     depends_on: tuple[TaskId, ...] = ()  # the tasks that it was submitted to wait for
+    steps: tuple[StepView, ...] = ()  # what of it is done for good, in its order
+    waits_for: str = ""  # the event that it waits for without a worker
 
 
 class TaskPage(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -28,6 +29,7 @@ from jackalope.core.effects import Assignment
 from jackalope.core.ids import id_text
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
+from jackalope.errors import JackalopeError
 from jackalope.tasks.serialization import (
     CONTENT_HEADER,
     Content,
@@ -42,7 +44,7 @@ from jackalope.transport.address import Address
 from jackalope.worker.context import Cancelled
 
 if TYPE_CHECKING:
-    from jackalope.core.commands import AnswerSignal
+    from jackalope.core.commands import AnswerSignal, RecordStep, Suspend
     from jackalope.tasks.definition import TaskDefinition, TaskSource
 
 #: How the names of files begin in which bodies are kept while a task runs.
@@ -97,7 +99,11 @@ class Stopped(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     trace: str = ""
 
 
-Outcome = Finished | Failed | Stopped
+class Left(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """The function was left at a step, where the task waits without a worker; it is told."""
+
+
+Outcome = Finished | Failed | Stopped | Left
 
 
 class Listener:
@@ -120,6 +126,17 @@ class Listener:
 
     def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
         """Note that an attempt only waits from now on, or no more. These may be nested."""
+
+    def asked(
+        self,
+        attempt: Attempt,  # noqa: ARG002
+        message: RecordStep | Suspend,  # noqa: ARG002
+        answer: Future[Any],
+    ) -> None:
+        """Ask the broker about a step, over however many connections that takes."""
+        answer.set_exception(
+            StepRefused("steps are for tasks in the worker's own process, not for isolated ones")
+        )
 
 
 class Attempt:
@@ -222,11 +239,13 @@ class Attempt:
             return Failed(error_of(error), Verdict.DEAD)
 
     def raised(self, error: BaseException) -> Outcome:
+        if isinstance(error, Suspension):
+            return Left()
         if self._is_cancellation(error):
             return Stopped()
         if isinstance(error, RetryLater):
             return _retried_later(error)
-        if isinstance(error, Reject | DecodeFailed):
+        if isinstance(error, Reject | DecodeFailed | StepRefused):
             return Failed(error_of(error), Verdict.REJECT)
         return Failed(error_of(error))
 
@@ -305,6 +324,21 @@ class RetryLater(Exception):
 
 class Reject(Exception):
     """Never try this task again: it cannot succeed."""
+
+    __module__ = "jackalope"
+
+
+class StepRefused(JackalopeError):
+    """A step cannot be done, however often it is tried: the code or its result does not fit."""
+
+    __module__ = "jackalope"
+
+
+class Suspension(BaseException):
+    """The task waits without a worker from here on. Let it pass: the next attempt goes on.
+
+    No `Exception`, so that an `except Exception` in task code does not swallow it.
+    """
 
     __module__ = "jackalope"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from jackalope.core.ids import id_text, successor_id
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.worker.attempt import Attempt
     from jackalope.worker.fanout.team import Team
+    from jackalope.worker.steps import TaskSteps
 
 P = ParamSpec("P")
 H = TypeVar("H")
@@ -39,13 +41,14 @@ class SoftTimeout(Exception):
 class TaskContext:
     """One attempt, as its own code sees it. What each part means stands in `Running`."""
 
-    __slots__ = ("_attempt", "_begin_log", "_log", "_spawned", "fence", "id")
+    __slots__ = ("_attempt", "_begin_log", "_log", "_spawned", "_steps", "fence", "id")
 
     def __init__(self, attempt: Attempt, begin_log: Callable[[], None] | None = None) -> None:
         self._attempt = attempt
         self._begin_log = begin_log
         self._log: Any = None
         self._spawned: dict[bytes, int] | None = None
+        self._steps: TaskSteps | None = None
         self.id: TaskId = attempt.assignment.task
         self.fence: int = attempt.assignment.fence
 
@@ -105,6 +108,38 @@ class TaskContext:
     async def spawn(self, task: Spawnable[P, H], *args: P.args, **kwargs: P.kwargs) -> H:
         return await task.spawn_in(self, *args, **kwargs)
 
+    async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return await self.steps.step(name, function, *args, **kwargs)
+
+    async def sleep(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        from jackalope.worker.steps import duration_us  # noqa: PLC0415
+
+        await self.steps.sleep(duration_us(seconds, minutes, hours, days))
+
+    async def wait_for(
+        self,
+        event: str,
+        *,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109  it outlives this process
+        returns: Any = Any,
+    ) -> Any:
+        return await self.steps.wait_for(event, timeout, returns)
+
+    @property
+    def blocking(self) -> BlockingContext:
+        return BlockingContext(self.steps)
+
+    @property
+    def steps(self) -> TaskSteps:
+        """The steps of the task, made when it comes to the first."""
+        if self._steps is None:
+            from jackalope.worker.steps import TaskSteps  # noqa: PLC0415  most tasks have none
+
+            self._steps = TaskSteps(self._attempt)
+        return self._steps
+
     def helpers(
         self,
         max: int = HELPERS_PER_FANOUT_MAX,  # noqa: A002  as the user reads it
@@ -130,6 +165,30 @@ class TaskContext:
             yield
         finally:
             attempt.listener.rested(attempt, is_resting=False)
+
+
+class BlockingContext:
+    """What a task may do step by step, for code that blocks; see `Running.blocking`."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: TaskSteps) -> None:
+        self._steps = steps
+
+    def step(self, name: str, function: Callable[..., H], *args: Any, **kwargs: Any) -> H:
+        return self._steps.step_blocking(name, function, *args, **kwargs)
+
+    def sleep(
+        self, seconds: float = 0, *, minutes: float = 0, hours: float = 0, days: float = 0
+    ) -> None:
+        from jackalope.worker.steps import duration_us  # noqa: PLC0415
+
+        self._steps.sleep_blocking(duration_us(seconds, minutes, hours, days))
+
+    def wait_for(
+        self, event: str, *, timeout: float | timedelta | None = None, returns: Any = Any
+    ) -> Any:
+        return self._steps.wait_for_blocking(event, timeout, returns)
 
 
 def _percentage(percent: object) -> float | None:

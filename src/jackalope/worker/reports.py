@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -25,8 +26,10 @@ from jackalope.core.commands import (
     Held,
     JoinWorker,
     LeaveWorker,
+    RecordStep,
     ReportProgress,
     StartAttempts,
+    Suspend,
     Verdict,
 )
 from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
@@ -37,6 +40,7 @@ from jackalope.tasks.serialization import chunks_of, encodable
 from jackalope.transport.connection import STREAMED_BYTES, Connection, fetch_parts, send_parts
 from jackalope.wire.messages import Result
 from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
+from jackalope.worker.context import Cancelled
 
 log = structlog.get_logger(component="worker")
 
@@ -50,7 +54,7 @@ _PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Asks = StartAttempts | Result | AnswerSignal | JoinWorker | LeaveWorker
+Asks = StartAttempts | Result | AnswerSignal | JoinWorker | LeaveWorker | RecordStep | Suspend
 
 
 class Line(Protocol):
@@ -87,6 +91,7 @@ class Reports:
         self._line: Line | None = None
         self._ends: list[Attempt] = []
         self._streaming: set[asyncio.Task[None]] = set()
+        self._asked: dict[Future[Any], tuple[Attempt, RecordStep | Suspend]] = {}
 
     def resume(self, line: Line, attempts: Iterable[Attempt]) -> None:
         """Report everything that is still open, now that the worker has joined."""
@@ -94,6 +99,8 @@ class Reports:
         held = list(attempts)
         self._ends = [attempt for attempt in held if attempt.report is not None]
         self.start([attempt for attempt in held if attempt.is_running and attempt.has_begun])
+        for answer in list(self._asked):
+            self._send_asked(answer)
         self.flush()
 
     def suspend(self) -> None:
@@ -169,6 +176,35 @@ class Reports:
         if self._line is not None:
             held = attempt.held
             self._line.send(ReportProgress(0, held.task, held.fence, percent, note))
+
+    def ask(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        """Ask about a step of an attempt; again over the next connection if this one is lost."""
+        self._asked[answer] = (attempt, message)
+        self._send_asked(answer)
+
+    def forget_asked(self, attempt: Attempt) -> None:
+        """Let an attempt that is no longer this worker's wait for nothing."""
+        for answer in [each for each, (whose, _) in self._asked.items() if whose is attempt]:
+            del self._asked[answer]
+            _settle(answer, error=Cancelled("the task no longer belongs to this worker"))
+
+    def _send_asked(self, answer: Future[Any]) -> None:
+        line = self._line
+        if line is None or answer not in self._asked:
+            return  # `resume` will send it, or nobody waits for it any more.
+
+        def answered(body: Any, error: JackalopeError | None) -> None:
+            if isinstance(error, ConnectionLost):
+                return
+            if isinstance(error, Rejected) and error.code == Code.UNKNOWN_SESSION:
+                self._on_refused(error)
+            elif isinstance(error, Rejected) and error.code in _PASSING:
+                wait_s = max(error.retry_after_s, _AGAIN_S)
+                asyncio.get_running_loop().call_later(wait_s, self._send_asked, answer)
+            elif self._asked.pop(answer, None) is not None:
+                _settle(answer, body, error)
+
+        line.ask(self._asked[answer][1], answered)
 
     def flush(self) -> bool:
         """Send the ends that have gathered, and write all that was sent; see `start`."""
@@ -344,6 +380,15 @@ def unreportable(attempt: Attempt, why: str) -> Fail:
     """Return the report of an attempt whose own report cannot be sent."""
     held = attempt.held
     return Fail(held.task, held.fence, Error("Unreportable", encodable(why)), Verdict.DEAD)
+
+
+def _settle(answer: Future[Any], body: Any = None, error: BaseException | None = None) -> None:
+    if not answer.set_running_or_notify_cancel():
+        return  # Who waited has been cancelled.
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(body)
 
 
 def _whatever(_: Any, __: JackalopeError | None) -> None:

@@ -24,14 +24,24 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import structlog
 
-from jackalope.core.commands import Answer, AnswerSignal, Fail, Finish, Held, Verdict
+from jackalope.core.commands import (
+    Answer,
+    AnswerSignal,
+    Fail,
+    Finish,
+    Held,
+    RecordStep,
+    Suspend,
+    Verdict,
+)
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, SignalAsked
 from jackalope.core.task import BlobRef, Error
@@ -44,6 +54,7 @@ from jackalope.worker.attempt import (
     Cause,
     Failed,
     Finished,
+    Left,
     Listener,
     Outcome,
     Stopped,
@@ -107,6 +118,7 @@ class Workload:
             self._on_told,
             self._on_progressed,
             on_rested=self._on_rested,
+            on_asked=self._on_asked,
         )
         self._attempts: dict[int, Attempt] = {}
         self._fetches: dict[Attempt, asyncio.Task[None]] = {}
@@ -239,6 +251,7 @@ class Workload:
             if attempt.assignment.fence not in self._attempts:
                 continue
             log.warning("no longer ours", task_id=attempt.shown)
+            self.reports.forget_asked(attempt)
             if attempt.is_running:
                 self._stop(attempt, Cause.DROP)
             elif attempt.report is None:
@@ -354,6 +367,8 @@ class Workload:
             if attempt.assignment.fence not in self._attempts:
                 attempt.remove_files()
                 self._bury()
+            elif type(outcome) is Left:
+                self.settled((attempt,))  # The broker ended it.
             elif attempt.report is None:
                 self._report(attempt, self._safe_report_of(attempt, outcome))
         self.begin()
@@ -384,6 +399,14 @@ class Workload:
             self.begin()
         elif rested and attempt.rests <= 0:
             self._stop_resting()
+
+    def _on_asked(
+        self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]
+    ) -> None:
+        self.reports.ask(attempt, message, answer)
+        self.reports.flush()
+        if attempt.assignment.fence not in self._attempts:
+            self.reports.forget_asked(attempt)
 
     def _stop_resting(self) -> None:
         self._resting -= 1
@@ -515,6 +538,7 @@ class Mailbox(Listener):
         on_acknowledged: called on the loop with an attempt that knows it must stop.
         on_progressed: called on the loop with the latest word of each attempt.
         on_rested: called on the loop with an attempt that begins to wait, or goes on.
+        on_asked: called on the loop with what an attempt asks of the broker.
     """
 
     def __init__(
@@ -526,6 +550,7 @@ class Mailbox(Listener):
         on_progressed: Callable[[dict[Attempt, tuple[float | None, str]]], None],
         *,
         on_rested: Callable[[Attempt, bool], None],
+        on_asked: Callable[[Attempt, RecordStep | Suspend, Future[Any]], None],
     ) -> None:
         self._loop = loop
         self._on_ended = on_ended
@@ -533,9 +558,11 @@ class Mailbox(Listener):
         self._on_acknowledged = on_acknowledged
         self._on_progressed = on_progressed
         self._on_rested = on_rested
+        self._on_asked = on_asked
         self._ended: deque[Ended] = deque()
         self._acknowledged: deque[Attempt] = deque()
         self._rested: deque[tuple[Attempt, bool]] = deque()
+        self._asked: deque[tuple[Attempt, RecordStep | Suspend, Future[Any]]] = deque()
         self._progress: dict[Attempt, tuple[float | None, str]] = {}
         self._progress_lock = threading.Lock()
         self._is_telling = False
@@ -557,6 +584,10 @@ class Mailbox(Listener):
     def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
         """Take the word that an attempt only waits, or no more."""
         self._rested.append((attempt, is_resting))
+        self._wake()
+
+    def asked(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        self._asked.append((attempt, message, answer))
         self._wake()
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
@@ -586,6 +617,8 @@ class Mailbox(Listener):
             self._on_acknowledged(self._acknowledged.popleft())
         while self._rested:
             self._on_rested(*self._rested.popleft())
+        while self._asked:
+            self._on_asked(*self._asked.popleft())
         ended: list[Ended] = []
         while self._ended:
             ended.append(self._ended.popleft())

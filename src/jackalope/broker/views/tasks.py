@@ -16,6 +16,7 @@ from jackalope.core.explain import explain, whole_history
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.shapes.envelope import headers_shown
+from jackalope.core.shapes.steps import Steps
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import Task, TaskRow, how_made, joined, last_start_us, last_worker, size_of
 from jackalope.wire.views import (
@@ -26,6 +27,7 @@ from jackalope.wire.views import (
     HistoryEntryView,
     ProgressView,
     RequestView,
+    StepView,
     TaskView,
     view_as,
 )
@@ -98,9 +100,17 @@ def _view(
         retries=options.retry.retries if options.retry else None,
         how=how_made(options),
         depends_on=options.depends_on,
+        steps=_steps(task.steps) if task.steps is not None else (),
+        waits_for=task.steps.pending.event if task.steps and task.steps.pending else "",
         tried_us=outcome.ended_us if outcome and not has_ended else 0,
         progress=progress,
         answer=answer,
+    )
+
+
+def _steps(steps: Steps) -> tuple[StepView, ...]:
+    return tuple(
+        view_as(StepView, step, size=len(step.result)) for _, step in sorted(steps.done.items())
     )
 
 

@@ -1,19 +1,21 @@
-"""Commands that act on tasks: cancel, kill, pause, play, hold, retry, purge."""
+"""Commands that act on tasks: cancel, kill, pause, play, hold, retry, signal, purge."""
 
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jackalope.cli.base import Exit, Failure, opt
+from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.formatting import id_text, plural
 from jackalope.cli.options import (
     DryRun,
     SomeTasks,
+    Task,
     Tasks,
     Which,
     Yes,
     confirm,
     duration_us,
+    find,
     find_all,
 )
 
@@ -147,6 +149,35 @@ async def purge(
         which.state = ["ended"]
     order = Order("purge", "purged", dry_run, yes)
     return await _act(client, screen, order, tasks or [], which)
+
+
+async def signal(
+    client: "Jackalope",
+    screen: "Screen",
+    task: Task,
+    event: Annotated[str, arg("EVENT", "The name of the event.")],
+    data: Annotated[str, opt("--data JSON", "What the task gets with it.")] = "",
+) -> None:
+    """Send an event to a task that waits for it, or will.
+
+    A task waits with `await current().wait_for(EVENT)`, without a worker. An event that comes
+    before it asks is kept.
+
+    Examples:
+        jackalope signal order-17 approved
+        jackalope signal order-17 approved --data '{"by": "Ann", "limit": 100}'
+    """
+    import json
+
+    try:
+        value = json.loads(data) if data else None
+    except ValueError as error:
+        message = f"--data: {error}; write JSON, a text in double quotes"
+        raise Failure(message, code=Exit.USAGE) from None
+    task_id = await find(client, task)
+    await client.signal(task_id, event, value)
+    shown = id_text(task_id)
+    screen.show({"task": shown, "event": event}, f"sent {event} to {shown}")
 
 
 async def cancel(client: "Jackalope", screen: "Screen", tasks: Tasks) -> int:

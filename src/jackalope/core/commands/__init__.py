@@ -465,7 +465,7 @@ class ActOnAnswers(Limited):
     older_than_us: int = 0  # only answers made before
 
 
-class SendEvent(Limited, array_like=True):
+class SendEvent(Limited):
     """Send an event to a task that waits for it, or will.
 
     If `only` is set, a task in another queue is treated as nonexistent.
@@ -474,7 +474,6 @@ class SendEvent(Limited, array_like=True):
     needs = (Permission.SUBMIT_TASKS, Permission.CANCEL_TASKS)
     scope = Scope.NARROWED
 
-    ref: int
     task: TaskId
     event: str
     data: bytes = b""

@@ -34,6 +34,7 @@ from jackalope.core.commands import (
     RequestHelpers,
     ResumeQueue,
     RevokeApiKey,
+    SendEvent,
     SubmitTasks,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
@@ -120,6 +121,7 @@ MANAGEMENT: dict[str, type[Command]] = {
     "trigger_schedule": TriggerSchedule,
     "backfill_schedule": BackfillSchedule,
     "delete_schedule": DeleteSchedule,
+    "send_event": SendEvent,
 }
 
 

@@ -31,7 +31,7 @@ import msgspec
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
 from jackalope.tasks.serialization import encodable
-from jackalope.worker.attempt import Failed, Finished, Stopped, Surroundings
+from jackalope.worker.attempt import Outcome, Surroundings
 
 #: How much of what a process has written is kept.
 _TAIL_BYTES = 4 * 1024
@@ -250,7 +250,7 @@ class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The task runs no longer; and how large the process is now."""
 
-    outcome: Finished | Failed | Stopped
+    outcome: Outcome
     rss_bytes: int
 
 

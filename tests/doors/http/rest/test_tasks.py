@@ -470,3 +470,25 @@ def test_description_has_every_route_and_loads_nothing() -> None:
             assert "<script" not in page.text
 
     run(check())
+
+
+def test_an_event_is_sent_to_a_task() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            client = house.client
+            task_id = await submit(client)
+            url = f"/api/v1/tasks/{task_id}/events/approved"
+            assert (await client.post(url)).status_code == 204
+            assert (await client.post(url, json={"data": {"by": "Ann"}})).status_code == 204
+            answer = await client.get(f"/api/v1/tasks/{task_id}/history")
+            assert [
+                each["detail"] for each in answer.json()["history"] if each["what"] == "event"
+            ] == ["approved", "approved"]
+            assert (await client.post(url, json={"dat": 1})).status_code == 400
+            unknown = await client.post(f"/api/v1/tasks/{uuid4()}/events/approved")
+            assert unknown.status_code == 404
+            await client.delete(f"/api/v1/tasks/{task_id}")
+            assert (await client.post(url)).status_code == 409
+            assert (await shown(client, task_id))["steps"] == []
+
+    run(check())

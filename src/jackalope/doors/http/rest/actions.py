@@ -11,7 +11,7 @@ from msgspec import Meta
 from jackalope.broker import queries
 from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import About, Refused
-from jackalope.core.commands import Action, ActOnTasks, RetryTerms
+from jackalope.core.commands import Action, ActOnTasks, RetryTerms, SendEvent
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
@@ -92,6 +92,25 @@ async def act_on_task(request: Request, task_id: str, action: str) -> Response:
         names = ", ".join([*Action, CANCEL])
         raise Rejected(404, f"unknown action {action!r}; use {names}")
     return answer(ActionDone(id_text(found), outcome))
+
+
+class EventGiven(msgspec.Struct, forbid_unknown_fields=True):
+    """An event for a task."""
+
+    data: Annotated[Any, about("What the task gets.")] = None
+
+
+@routes.post(
+    "/tasks/{task_id}/events/{event}",
+    "submit_tasks",
+    Spec(status=204, body=EventGiven, needs_body=False, errors=(404, 409)),
+)
+async def send_event(request: Request, task_id: str, event: str) -> Response:
+    """Send an event to a task that waits for it, or will."""
+    given = await read_body(request, EventGiven) if request.header("content-type") else EventGiven()
+    data = b"" if given.data is None else msgspec.msgpack.encode(given.data)
+    await ask(request, SendEvent(task=task_id_of(task_id), event=event, data=data))
+    return nothing()
 
 
 async def _act_on_one(

@@ -30,7 +30,14 @@ from jackalope.core.shapes.request import Same
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, OnDependency, Options, Retry, TaskSpec
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.errors import ErrorBody, Rejected
-from jackalope.wire.views import AnswerView, ErrorView, ProgressView, RequestView, TaskView
+from jackalope.wire.views import (
+    AnswerView,
+    ErrorView,
+    ProgressView,
+    RequestView,
+    StepView,
+    TaskView,
+)
 
 # The words of the task API: five statuses for our states, times as text, and shared bounds.
 
@@ -346,7 +353,7 @@ show = shape_of(
         "error": "failure",
         "request": "signal",
     },
-    nullable=("worker", "parent", "fence"),
+    nullable=("worker", "parent", "fence", "waits_for"),
     inner={
         "error": shape_of(ErrorView, "ErrorShown", "What a worker says went wrong."),
         "progress": shape_of(ProgressView, "ProgressShown", "How far an attempt has come."),
@@ -356,9 +363,17 @@ show = shape_of(
             "What was asked of the worker about a running task, and how far that has come.",
         ),
         "answer": show_answer,
+        "steps": shape_of(
+            StepView,
+            "StepShown",
+            "A step of a task that is done for good.",
+            names={"at_us": "done_at"},
+            without=("took_us",),
+            took_seconds=(float, lambda view: view.took_us / SECOND),
+        ),
     },
     without=("payload", "timeout_us", "tried_us"),
-    defaults={"waiting_for": ()},
+    defaults={"waiting_for": (), "steps": [], "waits_for": None},
     status=(Status, lambda view: STATUS[view.state]),
     error=(str | None, error_text),
     timeout_seconds=(float | None, lambda view: view.timeout_us / SECOND or None),
