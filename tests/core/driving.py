@@ -51,7 +51,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.invariants import check
 from jackalope.core.lifecycle import State
 from jackalope.core.records import AnyRecord, AttemptAssigned, decode_batch, encode_batch
-from jackalope.core.refusals import Refusal
+from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Error, Options, Task, TaskSpec, lease_of
 
 NOW_US = 1_700_000_000 * SECOND
@@ -284,3 +284,17 @@ class Driver:
             return 1, Held(task.id, max(1, self.core.book.counters.fence))
         name = (task.queue.namespace.name, task.attempt.worker)
         return self.core.roster.workers[name].session, Held(task.id, task.attempt.fence)
+
+
+def assert_refused(driver: Driver, answer: Answered | None, code: Code, limit: int) -> None:
+    """Check that nothing happened, and that the answer says why and names the limit."""
+    refusal = refusal_in(answer)
+    assert refusal is not None
+    assert refusal.code is code
+    assert str(limit) in refusal.message
+    assert driver.records == []
+
+
+def assert_accepted(answer: Answered | None) -> None:
+    assert answer is not None
+    assert refusal_in(answer) is None

@@ -45,7 +45,6 @@ from jackalope.core.effects import (
     NothingToClaim,
     Orders,
     Reply,
-    StepDone,
 )
 from jackalope.core.explain import Why, explain
 from jackalope.core.filter import Filter
@@ -62,7 +61,6 @@ from jackalope.core.limits import (
     DEPENDENCIES_PER_TASK_MAX,
     DEPTH_MAX,
     ERROR_CHARS_MAX,
-    EVENTS_PER_TASK_MAX,
     EXCHANGES_PER_NAMESPACE_MAX,
     FANOUTS_MAX,
     HAPPENINGS_PER_TASK_MAX,
@@ -83,8 +81,6 @@ from jackalope.core.limits import (
     RETRIES_ASKED_MAX,
     RULES_PER_NAMESPACE_MAX,
     SLOTS_PER_WORKER_MAX,
-    STEPS_BYTES_MAX,
-    STEPS_PER_TASK_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
     TALLIES_PER_NAMESPACE_MAX,
@@ -96,7 +92,16 @@ from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
-from tests.core.driving import NOW_US, Driver, refusal_in, spec, task_id
+from tests.core import test_step_limits
+from tests.core.driving import (
+    NOW_US,
+    Driver,
+    assert_accepted,
+    assert_refused,
+    refusal_in,
+    spec,
+    task_id,
+)
 from tests.core.schedules.limits import *  # noqa: F403
 from tests.wire.shapes import nested
 
@@ -114,20 +119,6 @@ def crowd() -> Driver:
     return Driver(is_checked=False)
 
 
-def assert_refused(driver: Driver, answer: Answered | None, code: Code, limit: int) -> None:
-    """Check that nothing happened, and that the answer says why and names the limit."""
-    refusal = refusal_in(answer)
-    assert refusal is not None
-    assert refusal.code is code
-    assert str(limit) in refusal.message
-    assert driver.records == []
-
-
-def assert_accepted(answer: Answered | None) -> None:
-    assert answer is not None
-    assert refusal_in(answer) is None
-
-
 def submit_many(driver: Driver, count: int, **fields: Any) -> None:
     """Submit tasks 1 to `count`, in as few commands as it takes."""
     for first in range(1, count + 1, ITEMS_PER_COMMAND_MAX):
@@ -139,7 +130,8 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
 def test_every_limit_has_a_test() -> None:
     assert CONSTANTS
     for name in CONSTANTS:
-        assert f"test_{name.lower()}" in globals(), f"{name} is not tested"
+        tests = {*globals(), *vars(test_step_limits)}
+        assert f"test_{name.lower()}" in tests, f"{name} is not tested"
 
 
 def test_every_limit_is_a_positive_number() -> None:
@@ -149,40 +141,6 @@ def test_every_limit_is_a_positive_number() -> None:
 
 
 # Of a task.
-
-
-def test_steps_per_task_max(driver: Driver) -> None:
-    driver.submit(1)
-    driver.join("w", 1)
-    last = STEPS_PER_TASK_MAX - 1
-    assert_accepted(driver.step(1, last, "last"))
-    too_many = driver.step(1, last + 1, "one more")
-    assert_refused(driver, too_many, Code.TOO_MANY, STEPS_PER_TASK_MAX)
-    too_many = driver.suspend(1, last + 1, "one more", after_us=1)
-    assert_refused(driver, too_many, Code.TOO_MANY, STEPS_PER_TASK_MAX)
-
-
-def test_steps_bytes_max(driver: Driver) -> None:
-    driver.submit(1)
-    driver.join("w", 1)
-    whole = STEPS_BYTES_MAX // INLINE_BYTES_MAX
-    for index in range(whole):
-        assert_accepted(driver.step(1, index, "large", bytes(INLINE_BYTES_MAX)))
-    too_large = driver.step(1, whole, "more", b"x")
-    assert_refused(driver, too_large, Code.TOO_LARGE, STEPS_BYTES_MAX)
-    assert_refused(driver, driver.send_event(1, "e", b"x"), Code.TOO_LARGE, STEPS_BYTES_MAX)
-    assert_accepted(driver.step(1, whole, "nothing"))
-
-
-def test_events_per_task_max(driver: Driver) -> None:
-    driver.submit(1)
-    for _ in range(EVENTS_PER_TASK_MAX):
-        assert_accepted(driver.send_event(1, "approved"))
-    too_many = driver.send_event(1, "approved")
-    assert_refused(driver, too_many, Code.TOO_MANY, EVENTS_PER_TASK_MAX)
-    driver.join("w", 1)
-    assert driver.suspend(1, 0, "wait", event="approved") == StepDone()
-    assert_accepted(driver.send_event(1, "approved"))
 
 
 def test_inline_bytes_max(driver: Driver) -> None:

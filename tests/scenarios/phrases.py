@@ -356,9 +356,6 @@ class Teller:
             return [join("joined", option("resumed", resumed), option("drop", drop))]
         if isinstance(body, effects.Orders):
             return _orders(body)
-        if isinstance(body, effects.StepDone):
-            late = "late" if body.is_late else ""
-            return [join("step done", tell_body("result", body.result), late)]
         return [_SAID.get(type(body)) or self._messaging(body)]
 
     def _messaging(self, body: effects.Answered) -> str:
@@ -369,8 +366,8 @@ class Teller:
         if isinstance(body, effects.SlotsRun):
             stopped = "" if body.refused is None else f"refused {self._refusal(body.refused)}"
             return join(f"ran {len(body.tasks)}", option("known", body.known), stopped)
-        if isinstance(body, effects.HelpersPromised):
-            return f"helpers promised token={body.token}"
+        if isinstance(body, effects.HelpersPromised | effects.StepDone):
+            return _done(body)
         if not isinstance(body, effects.Published):
             raise TypeError(f"no words for {body!r}")
         failed = "" if body.failed is None else f"refused {self._refusal(body.failed[1])}"
@@ -610,3 +607,9 @@ def _items(command: commands.AnyCommand | None) -> list[Any] | None:
         return list(command.tasks)
     attempts = getattr(command, "attempts", None)
     return None if attempts is None else [item.task for item in attempts]
+
+
+def _done(body: effects.HelpersPromised | effects.StepDone) -> str:
+    if isinstance(body, effects.HelpersPromised):
+        return f"helpers promised token={body.token}"
+    return join("step done", tell_body("result", body.result), "late" if body.is_late else "")

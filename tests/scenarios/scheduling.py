@@ -46,7 +46,7 @@ def trigger(stage: Stage, order: Order) -> AnyCommand:
     actor = _actor(stage, order)
     if not task:
         return TriggerSchedule(name=name, **actor)
-    return TriggerSchedule(name=name, task=stage._task(task), **actor)
+    return TriggerSchedule(name=name, task=stage.task(task), **actor)
 
 
 def backfill(stage: Stage, order: Order) -> AnyCommand:

@@ -32,6 +32,7 @@ from tests.scenarios.messaging import MESSAGING
 from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_task
 from tests.scenarios.scheduling import SCHEDULING, tell_schedules
 from tests.scenarios.shelf import Shelf
+from tests.scenarios.stepping import STEPPING
 
 #: When every script begins.
 START_US = 1_750_000_000 * SECOND
@@ -56,7 +57,7 @@ class Stage:
         order = Order(shlex.split(line))
         verb = _VERBS.get(order.verb)
         if order.verb in _SENT:
-            lines = self._send(_SENT[order.verb](self, order), order)
+            lines = self.send(_SENT[order.verb](self, order), order)
             order.finish()
             invariants.check(self.core)
             return lines
@@ -73,7 +74,7 @@ class Stage:
 
     # What the engine does.
 
-    def _send(self, command: AnyCommand, order: Order | None = None) -> list[str]:
+    def send(self, command: AnyCommand, order: Order | None = None) -> list[str]:
         """Give the core a command that wants an answer."""
         command.ref = len(self._commands) + 1
         self._commands[command.ref] = command
@@ -115,10 +116,10 @@ class Stage:
             by=order.text("by"),
             fence=order.number("fence"),
         )
-        return self._send(command, order)
+        return self.send(command, order)
 
     def _specs(self, order: Order) -> list[TaskSpec]:
-        ids = [self._task(name) for name in order.names("the names of tasks")]
+        ids = [self.task(name) for name in order.names("the names of tasks")]
         queue, name, key = order.text("queue"), order.text("name"), order.text("key")
         priority, payload = order.number("priority", 150), _body(order.text("payload"))
         options = self._options(order)
@@ -134,7 +135,7 @@ class Stage:
             expires_at_us=self._moment(order, "expires_in"),
             timeout_us=order.duration_us("timeout"),
             retry=_retry(order),
-            depends_on=tuple(self._task(name) for name in order.list("depends_on")),
+            depends_on=tuple(self.task(name) for name in order.list("depends_on")),
             on_dependency=OnDependency(order.text("on_dependency", "dead")),
             parent=self._task_or_none(order.text("parent")),
             held=order.flag("held"),
@@ -153,44 +154,44 @@ class Stage:
             by=order.text("by"),
             changes=dict(_field(Policy, *each) for each in order.rest().items()),
         )
-        return self._send(command)
+        return self.send(command)
 
     def delete_queue(self, order: Order) -> list[str]:
-        return self._send(commands.DeleteQueue(queue=order.word("a queue"), **self._actor(order)))
+        return self.send(commands.DeleteQueue(queue=order.word("a queue"), **self.actor(order)))
 
     def pause_queue(self, order: Order) -> list[str]:
-        return self._send(commands.PauseQueue(queue=order.word("a queue"), **self._actor(order)))
+        return self.send(commands.PauseQueue(queue=order.word("a queue"), **self.actor(order)))
 
     def resume_queue(self, order: Order) -> list[str]:
-        return self._send(commands.ResumeQueue(queue=order.word("a queue"), **self._actor(order)))
+        return self.send(commands.ResumeQueue(queue=order.word("a queue"), **self.actor(order)))
 
     def limit_tag(self, order: Order) -> list[str]:
         tag, limit = order.word("a tag"), order.word("a limit")
         number = -1 if limit == "none" else int(limit)
-        return self._send(commands.LimitTag(tag=tag, limit=number, **self._actor(order)))
+        return self.send(commands.LimitTag(tag=tag, limit=number, **self.actor(order)))
 
     # Pools.
 
     def declare_pool(self, order: Order) -> list[str]:
-        queue, actor = order.word("a queue"), self._actor(order)
+        queue, actor = order.word("a queue"), self.actor(order)
         changes = dict(_field(PoolSettings, *each) for each in order.rest().items())
-        return self._send(commands.DeclarePool(queue=queue, changes=changes, **actor))
+        return self.send(commands.DeclarePool(queue=queue, changes=changes, **actor))
 
     def delete_pool(self, order: Order) -> list[str]:
-        return self._send(commands.DeletePool(queue=order.word("a queue"), **self._actor(order)))
+        return self.send(commands.DeletePool(queue=order.word("a queue"), **self.actor(order)))
 
     def act_on_group(self, order: Order) -> list[str]:
         action = commands.GroupAction(order.verb.removesuffix("-group"))
         queue, key = order.word("a queue"), order.text("key")
-        actor = self._actor(order)
-        return self._send(commands.ActOnGroup(queue=queue, key=key, action=action, **actor))
+        actor = self.actor(order)
+        return self.send(commands.ActOnGroup(queue=queue, key=key, action=action, **actor))
 
     def follow_pools(self, order: Order) -> list[str]:
         session = self._cast.session(order.text("session", "loops"))
         launchers = tuple(order.names("launchers"))
         scaling = order.list("scaling")
         command = commands.FollowPools(session=session, launchers=launchers, scaling=scaling)
-        return self._send(command)
+        return self.send(command)
 
     def report(self, order: Order) -> list[str]:
         """Report what a launcher sees: `seen=id:queue:key[:phase[:version]]`."""
@@ -203,7 +204,7 @@ class Stage:
             ids=order.list("ids"),
             trouble=order.text("trouble"),
         )
-        return self._send(command)
+        return self.send(command)
 
     def groups(self, _order: Order) -> list[str]:
         return [
@@ -231,12 +232,12 @@ class Stage:
             expires_us=self._moment(order, "expires_in"),
         )
         by, session = order.text("by"), self._client(order)
-        return self._send(commands.CreateApiKey(key=key, by=by, session=session))
+        return self.send(commands.CreateApiKey(key=key, by=by, session=session))
 
     def revoke_key(self, order: Order) -> list[str]:
         key = order.word("an id")
         by, session = order.text("by"), self._client(order)
-        return self._send(commands.RevokeApiKey(key=key, by=by, session=session))
+        return self.send(commands.RevokeApiKey(key=key, by=by, session=session))
 
     # Workers.
 
@@ -263,10 +264,10 @@ class Stage:
             secret=order.text("secret", f"{worker}-secret"),
         )
         self._cast.bind(worker, session)
-        return self._send(command)
+        return self.send(command)
 
     def heartbeat(self, order: Order) -> list[str]:
-        return self._send(commands.Heartbeat(session=self._worker(order.word("a worker"), order)))
+        return self.send(commands.Heartbeat(session=self._worker(order.word("a worker"), order)))
 
     def claim(self, order: Order) -> list[str]:
         command = commands.ClaimTasks(
@@ -275,7 +276,7 @@ class Stage:
             count=order.number("count", 1),
             wait_us=order.duration_us("wait"),
         )
-        return self._send(command)
+        return self.send(command)
 
     def cancel_claim(self, order: Order) -> list[str]:
         """Cancel the latest claim of a worker."""
@@ -285,76 +286,51 @@ class Stage:
             for ref, command in self._commands.items()
             if isinstance(command, commands.ClaimTasks) and command.session == session
         ]
-        return self._send(commands.CancelClaim(session=session, claim=max(claims, default=0)))
+        return self.send(commands.CancelClaim(session=session, claim=max(claims, default=0)))
 
     def leave(self, order: Order) -> list[str]:
-        return self._send(commands.LeaveWorker(session=self._worker(order.word("a worker"), order)))
+        return self.send(commands.LeaveWorker(session=self._worker(order.word("a worker"), order)))
 
     def close(self, order: Order) -> list[str]:
         name = order.text("session")
         session = self._cast.session(name or self._cast.session_of(order.word("whom")))
         self._cast.close(session)
-        return self._send(commands.CloseSession(session=session))
+        return self.send(commands.CloseSession(session=session))
 
     def drain(self, order: Order) -> list[str]:
         worker = order.word("a worker")
-        return self._send(commands.DrainWorker(worker=worker, **self._actor(order)))
+        return self.send(commands.DrainWorker(worker=worker, **self.actor(order)))
 
     # Attempts.
 
     def start(self, order: Order) -> list[str]:
-        held, session = self._attempts(order)
-        return self._send(commands.StartAttempts(ref=0, attempts=held, session=session))
+        held, session = self.attempts(order)
+        return self.send(commands.StartAttempts(ref=0, attempts=held, session=session))
 
     def finish(self, order: Order) -> list[str]:
-        held, session = self._attempts(order)
+        held, session = self.attempts(order)
         result = _body(order.text("result"))
         attempts = [Finish(it.task, it.fence, result) for it in held]
-        return self._send(commands.FinishAttempts(attempts=attempts, session=session))
+        return self.send(commands.FinishAttempts(attempts=attempts, session=session))
 
     def fail(self, order: Order) -> list[str]:
-        held, session = self._attempts(order)
+        held, session = self.attempts(order)
         error = Error(order.text("error", "ValueError"), order.text("message"))
         verdict = commands.Verdict(order.text("verdict", "retry"))
         after_us = order.duration_us("retry_after")
         crashed = order.flag("crashed")
         attempts = [Fail(it.task, it.fence, error, verdict, after_us, crashed) for it in held]
-        return self._send(commands.FailAttempts(attempts=attempts, session=session))
+        return self.send(commands.FailAttempts(attempts=attempts, session=session))
 
     def release(self, order: Order) -> list[str]:
-        held, session = self._attempts(order)
+        held, session = self.attempts(order)
         after_us = order.duration_us("after")
-        return self._send(
+        return self.send(
             commands.ReleaseAttempts(attempts=held, session=session, after_us=after_us)
         )
 
-    def step(self, order: Order) -> list[str]:
-        [held], session = self._attempts(order)
-        index, name = int(order.word("which step")), order.word("its name")
-        result = order.text("result").encode()
-        command = commands.RecordStep(
-            0, held.task, held.fence, index, name, result, session=session
-        )
-        return self._send(command)
-
-    def suspend(self, order: Order) -> list[str]:
-        [held], session = self._attempts(order)
-        index, name = int(order.word("which step")), order.word("its name")
-        after_us, event = order.duration_us("after"), order.text("event")
-        command = commands.Suspend(
-            0, held.task, held.fence, index, name, after_us, event, session=session
-        )
-        return self._send(command)
-
-    def signal(self, order: Order) -> list[str]:
-        task, event = self._task(order.word("a task")), order.word("an event")
-        data, only = order.text("data").encode(), order.list("only")
-        return self._send(
-            commands.SendEvent(task=task, event=event, data=data, only=only, **self._actor(order))
-        )
-
     def progress(self, order: Order) -> list[str]:
-        [held], session = self._attempts(order)
+        [held], session = self.attempts(order)
         command = commands.ReportProgress(
             0,
             held.task,
@@ -363,10 +339,10 @@ class Stage:
             percent=float(order.text("percent")),
             note=order.text("note"),
         )
-        return self._send(command)
+        return self.send(command)
 
     def answer(self, order: Order) -> list[str]:
-        [held], session = self._attempts(order)
+        [held], session = self.attempts(order)
         command = commands.AnswerSignal(
             0,
             held.task,
@@ -375,7 +351,7 @@ class Stage:
             answer=commands.Answer(order.word("an answer")),
             detail=order.text("detail"),
         )
-        return self._send(command)
+        return self.send(command)
 
     # Fan-out.
 
@@ -385,7 +361,7 @@ class Stage:
         count = int(order.word("how many"))
         command = commands.RequestHelpers(
             ref=0,
-            task=self._task(task),
+            task=self.task(task),
             fence=order.number("fence") or self._fence_of(task),
             count=count,
             session=self._cast.session(order.text("session", f"{task}-owner")),
@@ -394,16 +370,16 @@ class Stage:
             queue=order.text("queue"),
             token=order.text("token", f"{task}-token"),
             namespace=order.text("namespace", DEFAULT),
-            secret=order.text("secret", f"{self._cast.holder(self._task(task))}-secret"),
+            secret=order.text("secret", f"{self._cast.holder(self.task(task))}-secret"),
             only=order.list("only"),
         )
-        return self._send(command)
+        return self.send(command)
 
     def free(self, order: Order) -> list[str]:
         """Let a helper say that it is free again."""
         session = self._worker(order.word("a worker"), order)
         fence = self._fence_of(order.word("a task"))
-        return self._send(commands.EndHelp(0, fence, order.text("why"), session=session))
+        return self.send(commands.EndHelp(0, fence, order.text("why"), session=session))
 
     def _fence_of(self, task: str) -> int:
         task_id = self._task_or_none(task)
@@ -417,16 +393,16 @@ class Stage:
         command = commands.ActOnTasks(
             ref=0,
             action=action,
-            tasks=tuple(map(self._task, order.list("tasks")))
+            tasks=tuple(map(self.task, order.list("tasks")))
             if wanted is not None
-            else tuple(map(self._task, order.names("tasks, or where"))),
+            else tuple(map(self.task, order.names("tasks, or where"))),
             filter=wanted,
             dry_run=order.flag("dry_run"),
             only=order.list("only"),
             terms=self._terms(order) if order.flag("on_terms") else None,
-            **self._actor(order),
+            **self.actor(order),
         )
-        return self._send(command, order)
+        return self.send(command, order)
 
     def _terms(self, order: Order) -> commands.RetryTerms:
         numbers = {
@@ -475,17 +451,17 @@ class Stage:
             version=order.text("version"),
             older_than_us=self._clock_us - older_us if older_us else 0,
             only=order.list("only"),
-            **self._actor(order),
+            **self.actor(order),
         )
-        return self._send(command, order)
+        return self.send(command, order)
 
     def _identity(self, name: str) -> bytes:
         """Return the identity of the answer of a task; of nothing if there is none."""
-        answer = self.core.book.answers.by_task.get(self._task(name))
+        answer = self.core.book.answers.by_task.get(self.task(name))
         return b"?" * IDENTITY_BYTES if answer is None else answer.identity
 
     def watch(self, order: Order) -> list[str]:
-        tasks = tuple(self._task(name) for name in order.names("the names of tasks"))
+        tasks = tuple(self.task(name) for name in order.names("the names of tasks"))
         namespace = order.text("namespace", DEFAULT)
         command = commands.WatchTasks(
             ref=0,
@@ -495,7 +471,7 @@ class Stage:
             progress=order.flag("progress"),
             only=order.list("only"),
         )
-        return self._send(command)
+        return self.send(command)
 
     # Time and storage.
 
@@ -621,7 +597,7 @@ class Stage:
 
     def _find(self, order: Order) -> Task:
         """Look at a task, wherever it is; looking puts nothing back into memory."""
-        task_id = self._task(order.word("a task"))
+        task_id = self.task(order.word("a task"))
         task = self.core.book.tasks.get(task_id) or self._shelf.find(self.core.book, task_id)
         if task is None:
             raise ScriptError("there is no such task")
@@ -645,9 +621,6 @@ class Stage:
 
     # For other verbs.
 
-    def task(self, name: str) -> TaskId:
-        return self._task(name)
-
     def session(self, name: str) -> int:
         self._cast.bind(name, name)
         return self._cast.session(name)
@@ -657,11 +630,11 @@ class Stage:
 
     # Who and what a command means.
 
-    def _task(self, name: str) -> TaskId:
+    def task(self, name: str) -> TaskId:
         return self._cast.task(name, self._clock_us)
 
     def _task_or_none(self, name: str) -> TaskId:
-        return self._task(name) if name else NO_TASK
+        return self.task(name) if name else NO_TASK
 
     def _moment(self, order: Order, name: str) -> int:
         span_us = order.duration_us(name)
@@ -670,7 +643,7 @@ class Stage:
     def _client(self, order: Order) -> int:
         return self._cast.session(order.text("session", "client"))
 
-    def _actor(self, order: Order) -> Actor:
+    def actor(self, order: Order) -> Actor:
         return Actor(
             session=self._client(order),
             namespace=order.text("namespace", DEFAULT),
@@ -680,9 +653,9 @@ class Stage:
     def _worker(self, worker: str, order: Order) -> int:
         return self._cast.session(order.text("session", self._cast.session_of(worker)))
 
-    def _attempts(self, order: Order) -> tuple[list[Held], int]:
+    def attempts(self, order: Order) -> tuple[list[Held], int]:
         """Return the attempts that a worker speaks of, by default its own."""
-        tasks = [self._task(name) for name in order.names("the names of tasks")]
+        tasks = [self.task(name) for name in order.names("the names of tasks")]
         worker = order.text("worker") or self._cast.holder(tasks[0])
         fence = order.number("fence")
         held = [Held(task, fence or self._cast.fence(task, worker)) for task in tasks]
@@ -690,7 +663,7 @@ class Stage:
 
     def _held(self, text: str, worker: str) -> Held:
         name, _, fence = text.partition(":")
-        task = self._task(name)
+        task = self.task(name)
         return Held(task, int(fence) if fence else self._cast.fence(task, worker))
 
 
@@ -792,9 +765,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "fail": Stage.fail,
     "release": Stage.release,
     "progress": Stage.progress,
-    "step": Stage.step,
-    "suspend": Stage.suspend,
-    "signal": Stage.signal,
+    **STEPPING,
     "answer": Stage.answer,
     # Actions.
     "hold": Stage.act_on,

@@ -45,6 +45,8 @@ def test_numbers_are_for_ever() -> None:
         (28, "UPLOAD"),
         (29, "FETCH"),
         (30, "MOVED"),
+        (31, "STEP"),
+        (32, "SUSPEND"),
     ]
 
 

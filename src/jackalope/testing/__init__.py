@@ -5,6 +5,7 @@ network and the worker's process are played. `embedded` plays nothing: it brings
 a worker into the test.
 """
 
-from jackalope.testing.virtual_broker import VirtualBroker, VirtualHandle, embedded
+from jackalope.testing.virtual_broker import VirtualBroker, embedded
+from jackalope.testing.virtual_handle import VirtualHandle
 
 __all__ = ["VirtualBroker", "VirtualHandle", "embedded"]

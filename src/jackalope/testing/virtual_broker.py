@@ -27,7 +27,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar, cast
 
 import msgspec
 
@@ -70,21 +70,19 @@ from jackalope.core.effects import (
     Reply,
     TaskEnded,
 )
-from jackalope.core.explain import Explanation, explain, history
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import State
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import BlobRef, Body, Error, HistoryEntry, Options
-from jackalope.core.task import Task as CoreTask
+from jackalope.core.task import BlobRef, Body, Error, Options
 from jackalope.embedded import EmbeddedBroker
-from jackalope.errors import Rejected, TaskFailed
+from jackalope.errors import Rejected
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
 from jackalope.testing.virtual_door import VirtualLine, Wait, Wire
+from jackalope.testing.virtual_handle import VirtualHandle
 from jackalope.transport.address import parse_address
 from jackalope.worker.attempt import Attempt, Failed, Finished, Left, Listener, Stopped, Suspension
 from jackalope.worker.context import TaskContext
@@ -101,84 +99,6 @@ _LONGEST_US = 365 * 24 * 3600 * SECOND
 #: iterations that takes: from the frame to the future, and from there to the code that awaits it.
 _REACT_S = 0.5
 _REACT_HOPS = 8
-
-
-class VirtualHandle(Generic[R]):
-    """A task of a virtual broker."""
-
-    def __init__(self, broker: VirtualBroker, task_id: TaskId, definition: TaskDefinition) -> None:
-        self._broker = broker
-        self._definition = definition
-        self.id = task_id
-
-    @property
-    def state(self) -> State:
-        """Where the task stands."""
-        return self._task.state
-
-    @property
-    def failures(self) -> int:
-        """How often it failed."""
-        return self._task.failures
-
-    @property
-    def crashes(self) -> int:
-        """How often it lost its worker."""
-        return self._task.crashes
-
-    @property
-    def attempts(self) -> int:
-        """How often it was given to a worker."""
-        return self._task.attempts
-
-    @property
-    def due_in(self) -> float:
-        """In how many seconds a scheduled task is due."""
-        return (self._task.due_us - self._broker.now_us) / SECOND
-
-    def result(self) -> R:
-        """Return the result.
-
-        Raises:
-            TaskFailed: it ended without one.
-            LookupError: it has not ended; `explain` says why.
-        """
-        task, outcome = self._task, self._task.outcome
-        if task.state is State.SUCCEEDED and outcome is not None:
-            value: R = self._definition.result(self._broker.load(outcome.result))
-            return value
-        if task.state in (State.DEAD, State.KILLED) and outcome is not None:
-            raise TaskFailed(task.id, task.state, outcome.reason, outcome.error)
-        causes = "; ".join(cause.text for cause in self.explain().causes)
-        raise LookupError(f"task {self.id.hex()} is {task.state}: {causes}")
-
-    def explain(self) -> Explanation:
-        """Say why the task is as it is."""
-        return explain(self._broker.core, self._task)
-
-    def history(self) -> list[HistoryEntry]:
-        """Return what happened to it."""
-        return history(self._task)
-
-    def signal(self, event: str, data: object = None) -> None:
-        """Send it an event.
-
-        Raises:
-            Rejected: it has ended.
-        """
-        self._broker.signal(self.id, event, data)
-
-    def act(self, action: Action | str) -> None:
-        """Hold, play, pause, kill, retry or purge it.
-
-        Raises:
-            Rejected: its state does not allow that.
-        """
-        self._broker.act(Action(action), self.id)
-
-    @property
-    def _task(self) -> CoreTask:
-        return self._broker.core.book.tasks[self.id]
 
 
 class VirtualBroker:

@@ -191,7 +191,7 @@ class Reports:
     def _send_asked(self, answer: Future[Any]) -> None:
         line = self._line
         if line is None or answer not in self._asked:
-            return  # `resume` will send it, or nobody waits for it any more.
+            return  # `resume` will send it, or it is of no use any more.
 
         def answered(body: Any, error: JackalopeError | None) -> None:
             if isinstance(error, ConnectionLost):

@@ -101,7 +101,7 @@ class TaskSteps:
         if done is not None and done.name != name:
             raise StepRefused(
                 f"step {index + 1} was {done.name!r} and is now {name!r}: the code has changed "
-                "since an earlier attempt; finish such tasks with the old code, or submit them anew"
+                "since an earlier attempt; finish such tasks with the old code, or submit new ones"
             )
         return index, done
 

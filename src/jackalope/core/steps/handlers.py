@@ -132,7 +132,7 @@ def _step_at(task: Task, index: int, name: str) -> Step | Refusal | None:
     message = (
         f"step {index + 1} of task {task.id.hex()} was {found.name!r} and is now {name!r}: its "
         "code has changed since an earlier attempt; finish such tasks with the old code, or submit "
-        "them anew"
+        "new ones"
     )
     return Refusal(Code.WRONG_STATE, message)
 
