@@ -1,11 +1,14 @@
 """State digests: a node that applies records to another effect is found, and does not lead."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from jackalope.broker.cluster.leadership import Role
+from jackalope.broker.cluster.peer_host import PeerHost
 from jackalope.core.records import AnyRecord, TaskSubmitted
+from jackalope.core.state import digest
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from tests.broker.cluster.machines import Cluster, Machine, in_loop, running, until
 from tests.broker.cluster.test_node import check_equal, tasks
@@ -63,3 +66,32 @@ async def test_a_node_that_skips_a_record_is_found_and_restored(tmp_path: Path) 
         await cluster.submit(tasks(20, 1)[0])
         await check_equal(cluster)
         await until(lambda: broken.node.view.role is Role.FOLLOWING)
+
+
+@in_loop
+async def test_a_round_compares_all_of_the_state_while_tasks_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "TASKS_PER_SLICE", 2)
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        for task in tasks(1, 40):
+            await cluster.submit(task)
+        leader = await cluster.led()
+        followers = [each for each in await cluster.settled() if each is not leader]
+
+        async def submit_more() -> None:
+            for task in tasks(100, 60):
+                await cluster.submit(task)
+
+        more = asyncio.create_task(submit_more())
+        slices = await leader.node.comparison.go_round(leader.broker)
+        await more
+        assert slices >= 16
+        await until(lambda: all(each.node.comparison.compared >= slices for each in followers))
+        # And once more, while nothing else is written.
+        assert await leader.node.comparison.go_round(leader.broker) >= slices
+        await until(lambda: all(each.node.comparison.compared >= 2 * slices for each in followers))
+        assert not any(each.node.comparison.diverged for each in cluster.machines)
+        with pytest.raises(ValueError, match="does not lead"):
+            await PeerHost(followers[0].broker, "c", "x", followers[0].node).compare()

@@ -437,7 +437,7 @@ def must_be(entry: Entry | None) -> Entry:
 async def test_a_broker_without_such_a_journal_says_so() -> None:
     async with opened() as door:
         link = await connect("127.0.0.1", door.port, GOOD)
-        with pytest.raises(PeerRefused, match="not kept in segments"):
+        with pytest.raises(PeerRefused, match="is in memory"):
             await link.entries(0, NO_DIGEST)
         await link.leave()
 
