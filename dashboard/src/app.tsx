@@ -12,6 +12,7 @@ import { Limits } from "./pages/limits";
 import { Overview } from "./pages/overview";
 import { Pools } from "./pages/pools";
 import { QueuePage, Queues } from "./pages/queues";
+import { Schedules } from "./pages/schedules";
 import { SignIn } from "./pages/sign_in";
 import { Submit } from "./pages/submit";
 import { TaskPage } from "./pages/task";
@@ -32,6 +33,7 @@ const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "batches", label: "Batches" },
   { page: "limits", label: "Limits" },
   { page: "workers", label: "Workers" },
+  { page: "schedules", label: "Schedules" },
   { page: "pools", label: "Pools" },
   { page: "dead", label: "Dead letters" },
   { page: "cluster", label: "Cluster" },
@@ -92,6 +94,7 @@ function Page({ route }: { route: Route }) {
     case "batches": return <Batches name={route.name} />;
     case "limits": return <Limits />;
     case "workers": return <Workers />;
+    case "schedules": return <Schedules />;
     case "pools": return <Pools />;
     case "dead": return <DeadLetters />;
     case "cluster": return <Cluster />;
@@ -159,7 +162,7 @@ function ConnectionBanner() {
 
 /** `g` and a letter goes to a page. */
 const LETTERS: Record<string, string> = {
-  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", p: "pools", d: "dead", c: "cluster", s: "submit",
+  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", p: "pools", d: "dead", c: "cluster", s: "submit",
 };
 
 function Shortcuts() {

@@ -220,6 +220,30 @@ export interface Batch {
   is_full: boolean;
 }
 
+export interface Run {
+  slot_at: string;
+  at: string;
+  task_id: string;
+  how: string;
+  state: State | null;
+}
+
+export interface Schedule {
+  name: string;
+  state: string;
+  settings: { queue: string; task: string; cron: string; zone: string; every: string; times: string[] };
+  next_at: string | null;
+  app: string | null;
+  is_orphaned: boolean;
+  fired: number;
+  missed: number;
+  missed_at: string | null;
+  why_missed: string | null;
+  trouble: string | null;
+  upcoming: string[];
+  runs: Run[];
+}
+
 export interface Limit {
   tag: string;
   limit: number;

@@ -329,6 +329,24 @@ def test_pools_show_their_groups_and_pin_them(house: House, open_page: Open) -> 
     expect(card.get_by_role("row").filter(has_text="berlin")).to_be_visible()
 
 
+def test_schedules_are_triggered_and_paused(house: House, open_page: Open) -> None:
+    wanted = {"queue": "reports", "task": "report", "cron": "0 3 * * *", "zone": "Europe/Berlin"}
+    house.post("schedules/nightly", wanted, "PUT")
+    page = open_page(f"{house.url}/#/schedules")
+    card = page.get_by_role("region", name="nightly")
+    expect(card).to_contain_text("0 3 * * * Europe/Berlin")
+    card.get_by_role("button", name="Trigger").click()
+    said(page, "is triggered")
+    expect(card).to_contain_text("1 fired")
+    card.get_by_role("button", name="Slots and tasks").click()
+    expect(card).to_contain_text("trigger,")
+    expect(card.get_by_role("listitem")).to_have_count(11)
+    card.get_by_role("button", name="Pause").click()
+    expect(card).to_contain_text("paused")
+    card.get_by_role("button", name="Resume").click()
+    expect(card).to_contain_text("active")
+
+
 @pytest.mark.feature("D32")
 def test_dead_letters_are_grouped_and_deleted(house: House, open_page: Open) -> None:
     charges = [
