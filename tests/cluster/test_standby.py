@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.brokers import until
-from tests.cluster.pairs import Pair, started, submit, trim, trouble, worker
+from tests.cluster.pairs import Pair, command, started, submit, trim, trouble, worker
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -60,6 +60,13 @@ def test_a_killed_primary_is_replaced(pair: Pair, tmp_path: Path) -> None:
         assert all(pair.standby.get(f"/api/v1/tasks/{task}")[0] == 200 for task in told)
         submit(pair.address, marks, 60, 20)
         until(lambda: len(list(marks.iterdir())) == 80, pair.both)
+    # It goes on leading after a restart, with the configuration of a standby.
+    pair.standby.kill()
+    pair.standby.start()
+    until(lambda: pair.standby.get("/health")[0] == 200, pair.both)
+    assert "`peer.follow` is ignored" in pair.standby.log()
+    assert command(pair.standby, "cluster", "status").returncode == 0
+    assert all(pair.standby.get(f"/api/v1/tasks/{task}")[0] == 200 for task in told)
 
 
 def test_a_standby_answers_reads_and_refuses_writes(pair: Pair, tmp_path: Path) -> None:

@@ -101,11 +101,10 @@ def test_both_journals_in_sqlite(tmp_path: Path) -> None:
             assert not (each.folder / "data" / "journal").exists()
         pair.primary.kill()
         pair.standby.kill()
-        # One that does not run is promoted in its folder, and started without `peer.follow`.
+        # One that does not run is promoted in its folder.
         promoted = promote(pair.standby)
         assert "NOT fenced" in promoted.stdout, promoted.stderr
         assert "was then 0 batches" in promoted.stdout
-        rewrite(pair.standby, peer={"follow": ""})
         pair.standby.start()
         until(lambda: pair.standby.get("/health")[0] == 200, pair.both)
         assert (pair.standby.folder / "data" / "journal.db").exists()

@@ -49,6 +49,7 @@ from jackalope.storage.standby import (
     read_fence,
     read_standby,
     refusal_of,
+    was_promoted,
     why_fenced,
     write_standby,
 )
@@ -92,6 +93,7 @@ async def run_broker(config: Config, *, accepts_loss: bool = False) -> Exit:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop)
+    config = _without_follow(config)
     _refuse_bad(config)
     tracers, event_log = _tracers(config), EventLog(config.log)
     listeners: list[TurnListener] = [event_log, *tracers]
@@ -148,6 +150,14 @@ def _refuse_bad(config: Config) -> None:
         _tls(config, config.amqp.client_ca)
     if is_new:
         _try_ports(config)
+
+
+def _without_follow(config: Config) -> Config:
+    """Let a standby that was promoted lead, although its configuration still names a primary."""
+    if not (config.peer.follow and was_promoted(Path(config.data.folder))):
+        return config
+    log.warning("this standby was promoted: `peer.follow` is ignored", follow=config.peer.follow)
+    return replace(config, peer=replace(config.peer, follow=""))
 
 
 def _standby_problems(config: Config) -> list[str]:

@@ -1,8 +1,9 @@
 """What a data folder says about itself where there is a standby: that it is one, or was replaced.
 
-Owns the files `standby` and `fenced`. The first makes a folder the copy of another broker's: no
-broker decides with it until it is promoted. The second stops a broker for good, because its standby
-was promoted: both would acknowledge tasks that the other does not know.
+Owns the files `standby`, `promoted` and `fenced`. The first makes a folder the copy of another
+broker's: no broker decides with it until it is promoted, by which the file becomes the second. The
+third stops a broker for good, because its standby was promoted: both would acknowledge tasks that
+the other does not know.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jackalope.storage.ports import Level
 from jackalope.storage.snapshots import StateMark, install
 
 STANDBY = "standby"
+PROMOTED = "promoted"
 FENCED = "fenced"
 
 T = TypeVar("T")
@@ -67,8 +69,13 @@ def write_fence(folder: Path, fence: Fence) -> None:
 def end_standby(folder: Path) -> None:
     """Let the folder be a broker's; durable when this returns."""
     with naming_faults(folder):
-        (folder / STANDBY).unlink(missing_ok=True)
+        (folder / STANDBY).rename(folder / PROMOTED)
         sync_folder(folder)
+
+
+def was_promoted(folder: Path) -> bool:
+    """Return whether the folder is that of a standby that leads by now."""
+    return (folder / PROMOTED).exists()
 
 
 def finish_copy(folder: Path) -> None:

@@ -21,7 +21,7 @@ def promote(flags: Flags) -> int:
     """Let a standby take the place of the broker that it follows.
 
     Takes the configuration of the standby. One that runs is asked at its peer port and goes on as a
-    broker; one that does not run is prepared, and is then started without --follow.
+    broker; one that does not run is prepared, and leads when it is started.
 
     The old broker, or every node of the old cluster, is told to stop acknowledging, and does so
     after a restart as well; what the standby lacks is taken from it first. If it cannot be reached,
