@@ -17,6 +17,7 @@ BENCHMARKS = {
     "cluster": ("bench.cluster", "three nodes beside one, and beside RabbitMQ's three"),
     "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
+    "grpc": ("bench.grpc", "the gRPC door beside the native one and REST"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
     "pools": ("bench.pools", "a cold key's first answer beside its worker's own start"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),

@@ -1,7 +1,7 @@
 """A broker with an open gRPC door, and real clients; and a worker's end of its stream."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -229,9 +229,11 @@ class House:
         self.faults: list[dict[str, Any]] = []
         self._channels: list[Any] = []
 
-    def connect(self, token: str = "", namespace: str = "", **options: int) -> Client:
+    def connect(
+        self, token: str = "", namespace: str = "", options: Mapping[str, int] | None = None
+    ) -> Client:
         """Make another client, with a connection of its own."""
-        given = [(f"grpc.{name}", value) for name, value in options.items()]
+        given = list((options or {}).items())
         given.append(("grpc.use_local_subchannel_pool", 1))
         channel = grpc.aio.insecure_channel(f"127.0.0.1:{self.door.port}", options=given)
         self._channels.append(channel)

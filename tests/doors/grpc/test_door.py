@@ -264,3 +264,24 @@ def test_a_node_that_does_not_lead_names_the_leader() -> None:
             house.broker.leader = None
 
     run(check())
+
+
+def test_the_health_of_a_node_follows_the_leader() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            leader = Elsewhere(None)
+            house.broker.leader = leader
+            leader.changed.append(house.door._leader_changed)
+            events = house.client.tasks.WatchEvents(pb.WatchEventsRequest())
+            await events.read()
+            health = health_pb2_grpc.HealthStub(house.client.channel)
+            watch = health.Watch(health_pb2.HealthCheckRequest())
+            statuses = [(await watch.read()).status]
+            for address in ("10.0.0.7:7422", None):
+                leader.move(address)
+                statuses.append((await asyncio.wait_for(watch.read(), PATIENCE_S)).status)
+            assert statuses == [SERVING, health_pb2.HealthCheckResponse.NOT_SERVING, SERVING]
+            assert await end_of(events) is grpc.StatusCode.UNAVAILABLE
+            watch.cancel()
+
+    run(check())

@@ -46,13 +46,17 @@ _KEY_IS_OVER = Refusal(
 class Call:
     """One call: who makes it, where, and its two streams."""
 
-    __slots__ = ("_metadata", "_shape", "broker", "by", "context", "door", "namespace", "principal")
+    __slots__ = (
+        *("_metadata", "_sending", "_shape"),
+        *("broker", "by", "context", "door", "namespace", "principal"),
+    )
 
     def __init__(self, door: GrpcDoor, context: Any, shape: type[Message]) -> None:
         self.door = door
         self.broker = door.broker
         self.context = context
         self._shape = shape
+        self._sending: asyncio.Future[None] | None = None
         self._metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
         self._refuse_elsewhere()
         self.principal = self._admit()
@@ -111,7 +115,13 @@ class Call:
 
     async def send(self, message: Message) -> None:
         """Send a message; returns when the client has room for it."""
-        await self.context.write(message.SerializeToString())
+        self._sending = asyncio.ensure_future(self.context.write(message.SerializeToString()))
+        await asyncio.shield(self._sending)
+
+    async def sent(self) -> None:
+        """Return when no message is on its way: the library takes no status behind one."""
+        if self._sending is not None:
+            await asyncio.wait({self._sending})
 
 
 def parse(shape: type[M], data: bytes) -> M:
@@ -160,6 +170,7 @@ def _wrapped(
     reads, _ = kind
 
     async def answer(given: Any, context: Any) -> bytes | None:
+        call: Call | None = None
         try:
             call = Call(door, context, shape)
             acting.set(call.principal)
@@ -168,6 +179,8 @@ def _wrapped(
             else:
                 answered = await _admitted(call, act(call, parse(shape, given)))
         except Exception as error:
+            if call is not None:
+                await call.sent()
             await abort(context, error, path)
             raise
         return None if answered is None else answered.SerializeToString()

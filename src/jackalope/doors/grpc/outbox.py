@@ -4,6 +4,10 @@ Owns what waits for a client, and the bounds on it. Messages are kept as bytes; 
 joined are sent as one, because the bytes of a message with lists, one behind the other, are the
 message with the lists joined. A client that does not read is cut off: when too much waits for it,
 when one message waits for too long, or when the broker has too much waiting for all of them.
+
+A message that is being written cannot be taken back, and the library takes no status behind it. So
+a call that is cut off gives up all that it holds, and ends when that one message is read, or when
+its client goes.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ class Outbox:
         self._bytes = 0
         self._wake = asyncio.Event()
         self._moved = asyncio.Event()
+        self._writing_since_s = 0.0  # 0 while nothing is being written
         self.fault: Refusal | None = None  # why the call ends before its time
 
     def put(self, message: bytes, *, joins: bool = True) -> None:
@@ -63,6 +68,20 @@ class Outbox:
             self._waiting.clear()
             self._cut()
 
+    def look(self, now_s: float, stuck_s: float) -> None:
+        """Cut off a client that has not taken a message for too long."""
+        if 0 < self._writing_since_s < now_s - stuck_s:
+            self.end(_DOES_NOT_READ)
+
+    async def close(self, writer: asyncio.Task[None]) -> None:
+        """Return when nothing is being written any more."""
+        self.fault = self.fault or _DOES_NOT_READ
+        self._waiting.clear()
+        if self._writing_since_s:
+            await asyncio.wait({writer})
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+
     def is_slow(self) -> bool:
         return self._bytes >= SLOW_BYTES
 
@@ -80,19 +99,16 @@ class Outbox:
 
     async def send_on(self) -> None:
         """Send what waits, for as long as the call lasts."""
-        write, stuck_s = self._call.context.write, self._call.door.stuck_s
-        while True:
+        write, now_s = self._call.context.write, asyncio.get_running_loop().time
+        while self.fault is None:
             await self._wake.wait()
             while self._waiting:
                 message = self._next()
-                try:
-                    async with asyncio.timeout(stuck_s):
-                        await write(message)
-                except TimeoutError:
-                    self.end(_DOES_NOT_READ)
-                    return
+                self._writing_since_s = now_s()
+                await write(message)
+                self._writing_since_s = 0.0
                 self._bytes -= len(message)
-                if self._bytes < COUNTED_BYTES_MIN:
+                if self._bytes < COUNTED_BYTES_MIN and self.fault is None:
                     self._backlog.note(self, self._bytes)
                 self._moved.set()
             self._wake.clear()
@@ -141,11 +157,9 @@ async def sending(call: Call) -> AsyncIterator[Outbox]:
         serving.uncancel()
         raise Refused(outbox.fault) from None
     finally:
-        outbox.fault = outbox.fault or _DOES_NOT_READ  # Nothing more is taken.
         call.door.outboxes.discard(outbox)
         call.broker.backlog.forget(outbox)
-        writer.cancel()
-        await asyncio.gather(writer, return_exceptions=True)
+        await outbox.close(writer)
 
 
 class Streamed(LocalSession):

@@ -26,7 +26,6 @@ from jackalope.broker.config.listening import Compression, GrpcConfig
 from jackalope.broker.config.schema import TlsConfig
 from jackalope.broker.service import Broker
 from jackalope.core.durations import MILLISECOND, SECOND
-from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.grpc.admin import AdminService
 from jackalope.doors.grpc.blobs import BlobService, Uploads
@@ -47,6 +46,9 @@ _COMPRESSION = {
 
 #: How long calls may take to end when the door closes.
 _GRACE_S = 1.0
+
+#: How often clients that do not read are looked for, in the time that they have.
+_LOOKS = 4
 
 #: The largest metadata of a call.
 _METADATA_BYTES_MAX = 16 * 1024
@@ -84,19 +86,16 @@ class GrpcDoor:
         self.client_session = ClientSession(broker)  # the session of all clients
         self.uploads = Uploads(broker)  # bodies that no task names yet
         self.workers: dict[str, WorkStream] = {}  # the streams of workers, by their secrets
+        self.ids = TaskIds()  # for tasks that come without one
         self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.outboxes: set[Outbox] = set()  # those of all open streams
         self.asks_certificates = credentials is not None and bool(self.settings.client_ca)
         self._credentials = credentials
-        self._ids = TaskIds()
         self._server: Any = None
         self._health: Any = None
         self._names: list[str] = []
         self._telling: set[asyncio.Task[None]] = set()
-
-    def make_id(self) -> TaskId:
-        """Make an id for a task that comes without one."""
-        return self._ids.next(self.broker.now_us())
+        self._looking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Start listening; raises `OSError` if the address is unavailable."""
@@ -128,6 +127,7 @@ class GrpcDoor:
         self._server = server
         self._names = names
         await self._tell_health()
+        self._look()
         if self.broker.leader is not None:
             self.broker.leader.changed.append(self._leader_changed)
 
@@ -137,6 +137,8 @@ class GrpcDoor:
             return
         if self.broker.leader is not None:
             self.broker.leader.changed.remove(self._leader_changed)
+        if self._looking is not None:
+            self._looking.cancel()
         await self._health.enter_graceful_shutdown()
         stopping = asyncio.create_task(self._server.stop(_GRACE_S))
         self.client_session.close()
@@ -146,6 +148,13 @@ class GrpcDoor:
             feed.close()
         await stopping
         self._server = None
+
+    def _look(self) -> None:
+        """Cut off clients that do not read, now and then."""
+        loop = asyncio.get_running_loop()
+        for outbox in list(self.outboxes):
+            outbox.look(loop.time(), self.stuck_s)
+        self._looking = loop.call_later(self.stuck_s / _LOOKS, self._look)
 
     # For a node of a cluster.
 

@@ -7,6 +7,7 @@ the blob store first, the trace of the call. Nothing is stored for a caller that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from jackalope.broker.body_streams import store_payload
 from jackalope.broker.client_session import of_kind
@@ -37,7 +38,7 @@ async def prepare(call: Call, tasks: Sequence[pb.TaskSpec], path: str = "tasks")
     refusal = call.broker.admit(len(tasks))
     if refusal is not None:
         raise Refused(refusal)
-    make_id = call.door.make_id
+    make_id = partial(call.door.ids.next, call.broker.now_us())
     specs, is_large = [], False
     for number, task in enumerate(tasks):
         try:
