@@ -204,7 +204,7 @@ def rebuild_log(
     others = _left_in(folders)
     _refuse_unknown(members, {founder, *folders, *answering, *(gone or [])})
     if is_running:
-        _copy(members, source, Path(data))
+        _copy(members, source, Path(data), answering[source])
     folder = Path(data if is_running else source)
     chosen = _left_in({founder: str(folder)})[founder]
     _refuse_loss(chosen, others, answering, accepts=accept_loss)
@@ -263,29 +263,34 @@ def _refuse_unknown(members: "Members", known: set[str]) -> None:
         raise Failure("not every member was looked at", hint, details=details)
 
 
-def _copy(members: "Members", name: str, folder: Path) -> None:
-    """Make a founder's folder of the state of a member that answers."""
+def _copy(members: "Members", name: str, folder: Path, applied: int) -> None:
+    """Make a founder's folder of the state of a member that answers, if it gives all of it."""
+    import shutil
     from tempfile import TemporaryDirectory
 
     from jackalope.broker.cluster.backup import restore_backup, write_backup
     from jackalope.broker.cluster.peer_link import PeerGone
     from jackalope.storage import StorageFault
 
-    async def fetch(path: Path) -> None:
+    async def fetch(path: Path) -> int:
         link = await members.connect(name)
         try:
-            await write_backup(link, path, has_blobs=False)
+            return (await write_backup(link, path, has_blobs=False)).sequence
         finally:
             await link.leave()
 
     try:
         with TemporaryDirectory(dir=folder.absolute().parent) as place:
-            asyncio.run(fetch(path := Path(place) / "state.tar"))
+            through = asyncio.run(fetch(path := Path(place) / "state.tar"))
             restore_backup(path, folder)
     except PeerGone as gone:
         raise Failure(f"{name} did not give its state", str(gone)) from None
     except StorageFault as fault:
         raise Failure(str(fault), "nothing was written", Exit.STORAGE) from None
+    if through < applied:
+        shutil.rmtree(folder)
+        hint = "try again; or stop it, and name its data folder with --from on its machine"
+        raise Failure(f"{name} gave its state through batch {through} of {applied} only", hint)
 
 
 def _refuse_loss(
