@@ -92,7 +92,7 @@ class _NoCalendar:
 NO_CALENDAR: Calendar = _NoCalendar()
 
 
-class ScheduleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScheduleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """What a schedule submits, and when. Every default is defined here and nowhere else."""
 
     queue: _Name = ""  # where to submit; required
