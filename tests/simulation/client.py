@@ -53,6 +53,8 @@ QUEUES: dict[str, dict[str, object]] = {
 class SimClient:
     """Somebody who gives the broker work, and cannot leave it alone."""
 
+    ahead_us = 20 * SECOND  # how far ahead tasks begin, and how long they may take, at most
+
     def __init__(self, world: World, node: Node, name: str, total: int) -> None:
         self.world = world
         self.node = node
@@ -90,7 +92,7 @@ class SimClient:
         else:
             self._do_something()
 
-    def _do_something(self) -> None:
+    def _do_something(self) -> None:  # noqa: C901  a list
         world = self.world
         chance = world.rng.random()
         if self.left and chance < 0.55:
@@ -103,6 +105,8 @@ class SimClient:
             self.left -= 1
             requests = [self._request() for _ in range(world.rng.randrange(1, 4))]
             self._ask(SubmitTasks(ref=0, tasks=requests, by=self.name))
+        elif chance < 0.2:
+            self._publish()
         elif chance < 0.7:
             done = world.rng.choice(list(AnswerAction))
             self._ask(ActOnAnswers(action=done, queue="shared", by=self.name))
@@ -149,6 +153,8 @@ class SimClient:
 
     def _tidy(self) -> None:
         """Let go of everything that waits for a person, so that it can end."""
+        if self.outbox:
+            return  # What was sent before is sent again.
         for queue in QUEUES:
             self._ask(ResumeQueue(queue=queue, by=self.name))
         for tag in TAGS:
@@ -165,9 +171,11 @@ class SimClient:
             options = Options(
                 alias=f"a{rng.randrange(50)}" if rng.random() < 0.2 else "",
                 tags=tuple(rng.sample(TAGS, rng.randrange(3))),
-                run_at_us=now_us + rng.randrange(20 * SECOND) if rng.random() < 0.3 else 0,
-                expires_at_us=now_us + rng.randrange(60 * SECOND) if rng.random() < 0.1 else 0,
-                timeout_us=rng.randrange(1, 20 * SECOND) if rng.random() < 0.2 else 0,
+                run_at_us=now_us + rng.randrange(self.ahead_us) if rng.random() < 0.3 else 0,
+                expires_at_us=now_us + rng.randrange(3 * self.ahead_us)
+                if rng.random() < 0.1
+                else 0,
+                timeout_us=rng.randrange(1, self.ahead_us) if rng.random() < 0.2 else 0,
                 depends_on=self._some_known(0.3) + self._some_message(),
                 on_dependency=rng.choice(list(OnDependency)),
                 parent=(*self._some_known(0.2), NO_TASK)[0],
@@ -199,7 +207,7 @@ class SimClient:
 
     def _some_message(self) -> tuple[TaskId, ...]:
         """Return now and then a message that was published: nothing may wait for it."""
-        is_one = bool(self.messages) and self.world.rng.random() < 0.05
+        is_one = bool(self.messages) and self.world.rng.random() < 0.2
         return (self.messages[-1],) if is_one else ()
 
     def _ask(self, command: Command) -> None:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.storage import OutOfReach
-from jackalope.storage.shared.log import Put
+from jackalope.storage.shared.chunks import place_of
+from jackalope.storage.shared.log import LogState, Put
 from jackalope.storage.shared.memory import MemoryEngine, MemoryLog
 from tests.simulation.network import LOG, Network
 from tests.simulation.world import World
@@ -50,9 +51,16 @@ class SimLog(MemoryLog):
         self.faults = LogFaults()
         self.stalled_until_us = 0
         self.on_stored: Callable[[int, bytes], None] = lambda _position, _message: None
+        self.on_cut: Callable[[str, int], None] = lambda _node, _size: None
         self.full_until_us = 0
         self.waiting: list[Callable[[], None]] = []  # who wants to hear of the next message
         self.slowness_us: dict[str, int] = {}  # how much later nodes hear and are heard
+
+    def begins(self) -> int:
+        """Return the batch with which the log begins; 0 if nothing was cut off."""
+        first = self.start()
+        place = place_of(self.messages[first]) if first > 1 else None
+        return 0 if place is None else place.sequence
 
     def is_stalled(self) -> bool:
         return self.world.now_us < self.stalled_until_us
@@ -129,6 +137,20 @@ class SimEngine(MemoryEngine):
     def wait(self, after: int, timeout_s: float) -> bool:
         del timeout_s
         return self.end() > after
+
+    def start(self) -> int:
+        self._ask()
+        return super().start()
+
+    def cut(self, through: int) -> None:
+        self._ask()
+        size = super().state().size
+        super().cut(through)
+        self.sim.on_cut(self.node, size)
+
+    def state(self) -> LogState:
+        self._ask()
+        return super().state()
 
     def _ask(self) -> None:
         ways = ((self.node, LOG), (LOG, self.node))

@@ -104,7 +104,8 @@ class Link:
         world = self.world
         for notice in (self._peer_notices, self._node_notices):
             is_slow = world.chance(world.faults.half_open)
-            world.after(world.rng.randrange(60 * SECOND if is_slow else SECOND), notice)
+            within_us = world.faults.half_open_us if is_slow else SECOND
+            world.after(world.rng.randrange(within_us), notice)
 
     def _send(self, *, is_up: bool, deliver: Callable[[], None]) -> None:
         world = self.world

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -268,6 +269,31 @@ async def test_time_does_not_go_back_with_a_leader_whose_clock_is_behind(tmp_pat
         await until(lambda: second.broker.now_us() >= reached_us)
         await cluster.submit(tasks(2, 1)[0])
         assert second.broker.engine.core.book.counters.latest_us >= reached_us
+
+
+@in_loop
+async def test_a_node_that_begins_while_the_leader_is_busy_learns_who_leads(tmp_path: Path) -> None:
+    """A leader that stores one batch after the other needs no beats, but others need its name."""
+    log = MemoryLog()
+    async with running(tmp_path, lambda: MemoryEngine(log)) as cluster:
+        leader = await cluster.led()
+        follower = next(each for each in cluster.machines if each is not leader)
+
+        async def keep_busy() -> None:
+            for number in count(1):
+                await cluster.submit(spec(number))
+
+        def is_aware() -> bool:
+            leads = cluster.leader()
+            return leads is not None and follower.node.view.leader == leads.name
+
+        busy = asyncio.create_task(keep_busy())
+        await follower.stop()
+        await follower.start()
+        await until(is_aware)
+        assert not busy.done()
+        busy.cancel()
+        await asyncio.gather(busy, return_exceptions=True)
 
 
 @in_loop

@@ -16,7 +16,8 @@ import msgspec
 from jackalope.broker.engine import Turn
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, SendToSession
-from jackalope.core.records import decode_batch
+from jackalope.core.ids import TaskId
+from jackalope.core.records import TaskSubmitted, decode_batch
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.changes import Changes
 from jackalope.core.task import BlobRef
@@ -28,7 +29,7 @@ from tests.simulation.checker import Checker, Violation, _encode, _unfinished, d
 from tests.simulation.cluster.process import ClusterWorld
 
 if TYPE_CHECKING:
-    from tests.simulation.cluster.machine import Life
+    from tests.simulation.cluster.machine import Life, Machine
 
 #: Every so many batches the state is compared.
 _SAMPLE = 8
@@ -70,6 +71,8 @@ class ClusterChecker(Checker):
         self.claimed_us: dict[int, int] = {}
         self.epoch = self.sequence = 0
         self.told = 0  # the greatest sequence that anybody was told of
+        self.blobs: dict[str, bytes] | None = None  # the store, if it is looked at
+        self._submitted: set[TaskId] = set()
         self._digest = NO_DIGEST
         self._joiner = Joiner()
         self._refused: set[tuple[int, Batch]] = set()
@@ -114,6 +117,15 @@ class ClusterChecker(Checker):
         if entry.sequence % _SAMPLE == 0:
             self._samples[entry.sequence] = _print_of(self.shadow.book.snapshot())
 
+    def _on_submitted(self, record: TaskSubmitted) -> None:
+        super()._on_submitted(record)
+        spec = record.spec
+        # One that was forgotten and is submitted again may name what went with it.
+        if isinstance(spec.payload, BlobRef) and spec.id not in self._submitted:
+            is_there = self.blobs is None or spec.payload.blob in self.blobs
+            _demand(is_there, "what is named is there", record)
+        self._submitted.add(spec.id)
+
     # What nodes do.
 
     @_noticed
@@ -128,6 +140,27 @@ class ClusterChecker(Checker):
         found, its = _print_of(engine.core.book.snapshot())
         if found != expected:
             self._differ(life.machine.name, engine.sequence, there, its)
+
+    @_noticed
+    def on_restored(self, life: Life) -> None:
+        """Take a node that has taken over the state of another."""
+        self.counts["Restored"] += 1
+        life.machine.has_lost_disk = False
+        self.world.say(life.machine.name, f"is restored at {life.broker.engine.sequence}")
+        self.on_applied(life)
+
+    @_noticed
+    def on_cut(self, life: Life, machines: list[Machine], begins: int, size: int) -> None:
+        """Take a log that a node has cut, so that it begins with a batch, or behind it."""
+        self.counts["Cuts"] += 1
+        own = life.machine.history.applied()
+        _demand(own + 1 >= begins, "who cuts has what is cut", life.machine.name, own, begins)
+        if size > life.node.trimmer.keep.bytes_max:
+            return
+        for machine in machines:
+            peer, has = life.peers.known.get(machine.name), machine.history.applied()
+            if peer is not None and peer.is_reachable and not machine.has_lost_disk:
+                _demand(has + 1 >= begins, "what a member needs is kept", machine.name, has, begins)
 
     def _differ(self, name: str, sequence: int, expected: Changes, found: Changes) -> None:
         for kind in ("tasks", "entities", "answers"):

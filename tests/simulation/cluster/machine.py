@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import msgspec
 from jackalope.broker.access import THE_BROKER
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.node import Node
+from jackalope.broker.cluster.peer_host import PeerHost
 from jackalope.broker.engine import Turn
 from jackalope.broker.service import Broker
 from jackalope.core.commands import CloseSession, Command
@@ -20,13 +22,19 @@ from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Effect
 from jackalope.core.records import AnyRecord
 from jackalope.storage import DiskFull, Level, Storage, StorageFault
+from jackalope.storage.data_folder import SHARDS
+from jackalope.storage.disk import make_folder
 from jackalope.storage.memory import MemoryBlobs
 from jackalope.storage.segments.segment import HEADER_BYTES, path_of
 from jackalope.storage.shared.journal import SharedJournal
-from jackalope.storage.shared.mirror import open_mirror
-from jackalope.storage.sqlite.history import History
+from jackalope.storage.shared.mirror import Mirror, open_mirror
+from jackalope.storage.snapshots import HISTORY, MIRROR, install
+from jackalope.storage.sqlite.history import History, sequence_in
+from jackalope.storage.sqlite.history_writer import Writer
+from jackalope.storage.sqlite.schema import open_history
 from jackalope.storage.sqlite.series import SeriesStore
 from tests.simulation.cluster.checker import Batch
+from tests.simulation.cluster.peers import SimLink, SimPeers
 from tests.simulation.cluster.process import Clock, Process
 from tests.simulation.log import SlowEngine
 from tests.simulation.world import Link, Peer
@@ -97,6 +105,30 @@ class NodeBlobs(MemoryBlobs):
             super().delete(name)
 
 
+class DiskHistory(History):
+    """A history in memory that outlives a process, and is replaced by a file that was received."""
+
+    def __init__(self, home: Path) -> None:
+        self._file = home / HISTORY
+        super().__init__(None)
+
+    def _open(self) -> None:
+        self._db = open_history(None)
+        if self._file.exists():
+            with closing(sqlite3.connect(self._file)) as received:
+                received.backup(self._db._writer)
+            self._file.unlink()
+        with self._db.reading() as connection:
+            self._applied = sequence_in(connection)
+        self._writer = Writer(self._db)
+
+    def reopen(self, change: Callable[[], object]) -> None:
+        change()
+        if self._file.exists():
+            self.close()
+            self._open()
+
+
 class Life:
     """What is lost with a process: a broker and a node in it."""
 
@@ -107,13 +139,13 @@ class Life:
             cluster.world, machine.name, machine.clock
         )
         self.links: dict[ClusterLink, None] = {}
+        self.lent: dict[SimLink, None] = {}  # the links of other nodes to this one
         with self.process.context():
             engine = SlowEngine(cluster.log, self.process, cluster.message_bytes_max)
-            self.mirror, _ = open_mirror(machine.folder, machine.history.applied())
-            self.synced = self._end_of_mirror()
-            self._sync, self.mirror.sync = self.mirror.sync, self._synced  # type: ignore[method-assign]
-            self.mirror.take = machine.unless_full(self.mirror.take)  # type: ignore[method-assign]
-            self.journal = SharedJournal(engine, self.mirror, "sim", machine.name)
+            machine.history.reopen(lambda: install(machine.home))
+            mirror, _ = open_mirror(machine.home / MIRROR, machine.history.applied())
+            self.journal = SharedJournal(engine, mirror, "sim", machine.name)
+            self._tend(mirror)
             opened = ExitStack()
             opened.callback(self.journal.close)
             storage = Storage(
@@ -123,14 +155,26 @@ class Life:
                 blobs=NodeBlobs(self),
                 series=machine.series,
                 _opened=opened,
+                path=machine.folder,
             )
             self.broker = Broker(storage, listeners=[self])
+            self.broker.engine._trim_batches = cluster.trim_batches
             names = cluster.world.columns
             before = tuple(names[: machine.place])
             self.node = Node(self.broker, self.journal, machine.place, cluster.timing, before)
             self.node.members = len(names)
+            self.node.trimmer.keep = cluster.keep
+            self.host = PeerHost(self.broker, "sim", machine.name, self.node)
+            self.peers = self.broker.peers = SimPeers(self)
             self._watch()
             self._living = self.process.create_task(self._live(), name="life")
+
+    def _tend(self, mirror: Mirror) -> None:
+        """Know what of a mirror is on the disk, which may be full."""
+        self.mirror = mirror
+        self.synced = self._end_of_mirror()
+        self._sync, mirror.sync = mirror.sync, self._synced  # type: ignore[method-assign]
+        mirror.take = self.machine.unless_full(mirror.take)  # type: ignore[method-assign]
 
     def _end_of_mirror(self) -> tuple[int, int]:
         """Return the number of the segment that is written, and how far."""
@@ -146,7 +190,7 @@ class Life:
         begin = self.synced[1] if self.synced[0] == number else HEADER_BYTES
         if begin < end:
             kept = self.machine.cluster.world.rng.randrange(begin, end)
-            with path_of(self.machine.folder, number).open("r+b") as file:
+            with path_of(self.mirror.folder, number).open("r+b") as file:
                 file.seek(kept)
                 file.write(bytes(end - kept))
 
@@ -158,6 +202,7 @@ class Life:
         """Let the checker see every turn that is settled, and every batch that is followed."""
         engine, cluster = self.broker.engine, self.machine.cluster
         settle, follow, append = engine.settle, engine.follow, self.journal.append
+        adopt_mirror, adopt = self.journal.adopt, self.broker.adopt
 
         def settled(turn: Turn) -> list[Effect]:
             effects = settle(turn)
@@ -178,6 +223,16 @@ class Life:
                     cluster.checker.on_refused(sequence, Batch(epoch, body))
                 raise
 
+        def adopted_mirror(mirror: Mirror) -> None:
+            self._tend(mirror)
+            adopt_mirror(mirror)
+
+        async def adopted() -> None:
+            await adopt()
+            cluster.checker.on_restored(self)
+
+        self.journal.adopt = adopted_mirror  # type: ignore[method-assign]
+        self.broker.adopt = adopted  # type: ignore[method-assign]
         self.journal.append = appended  # type: ignore[method-assign]
         engine.settle = settled  # type: ignore[method-assign]
         engine.follow = followed  # type: ignore[method-assign]
@@ -190,6 +245,7 @@ class Life:
     async def _live(self) -> None:
         try:
             await self.node.start()
+            self.peers.start()
             await self.broker.failed()
         except StorageFault as fault:
             self.machine.on_fault(self, fault)
@@ -198,6 +254,7 @@ class Life:
 
     async def stop(self) -> None:
         """Stop in good order, and come back."""
+        await self.peers.stop()
         await self.node.stop()
         self.machine.crash("in good order")
 
@@ -210,16 +267,19 @@ class Machine:
         self.name = name
         self.place = place
         self.folder = folder / name
+        self.home = self.folder / SHARDS / "0"
         self.clock = clock
         self.series = SeriesStore(None)
         self.life: Life | None = None
         self.lives = 0
         self.full_until_us = 0
+        self.has_lost_disk = False  # and has not taken over another's state since
         self._graves: list[Life] = []
-        self._new_history()
+        self._new_disk()
 
-    def _new_history(self) -> None:
-        self.history = History(None)
+    def _new_disk(self) -> None:
+        make_folder(self.home)
+        self.history = DiskHistory(self.home)
         self.history.write = self.unless_full(self.history.write)  # type: ignore[method-assign]
 
     def unless_full(self, write: Callable[..., Any]) -> Callable[..., Any]:
@@ -251,7 +311,9 @@ class Machine:
         for link in list(life.links):
             link.node_knows = True
             link.cut()
-        if world.chance(self.cluster.faults.wipe):
+        for lent in list(life.lent):
+            lent.close()
+        if world.chance(self.cluster.faults.wipe) and self.cluster.has_another_state(self):
             self.wipe()
         elif world.chance(self.cluster.faults.tear):
             life.tear()
@@ -262,7 +324,8 @@ class Machine:
         self.cluster.world.say(self.name, "loses its disk")
         shutil.rmtree(self.folder)
         self.history.close()
-        self._new_history()
+        self._new_disk()
+        self.has_lost_disk = True
 
     def on_fault(self, life: Life, fault: StorageFault) -> None:
         """Note that the node ended by itself."""

@@ -21,9 +21,11 @@ from typing import Any
 import structlog
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
+from jackalope.broker.cluster import doubt, trimming
 from jackalope.core.durations import SECOND
 from jackalope.storage import disk
 from jackalope.storage.segments import journal as segments
+from tests.simulation.cluster.peers import ask_members
 from tests.simulation.world import BEGIN_US, World
 
 _set_running_loop = asyncio._set_running_loop
@@ -195,6 +197,12 @@ class Process(asyncio.AbstractEventLoop):
         begin(lambda value: self.later(0, thread.switch, value))
         return thread.parent.switch()
 
+    def wait_for(self, coroutine: Any) -> Any:
+        """Let the calling thread wait for what a coroutine of the loop returns."""
+        task = self.create_task(coroutine)
+        self.block(task.add_done_callback)
+        return task.result()
+
     def pause(self, seconds: float) -> None:
         """Let the calling thread sleep."""
         delay_us = int(seconds * SECOND / self.clock.rate)
@@ -314,7 +322,7 @@ def _module_names(count: int) -> Iterator[tuple[Any, str, Any]]:
 def _places(count: int) -> list[tuple[Any, str, Any]]:
     """Return where modules have names of what is replaced; `count` tells how many modules are."""
     clocks = (time.monotonic_ns, time.time_ns, time.monotonic, time.sleep)
-    wanted = (*clocks, disk.sync_file, disk.sync_folder)
+    wanted = (*clocks, disk.sync_file, disk.sync_folder, doubt.ask_members)
     proxy = type(structlog.get_logger())
     return [
         (module, key, value)
@@ -322,8 +330,16 @@ def _places(count: int) -> list[tuple[Any, str, Any]]:
         if value is segments.Syncer
         or isinstance(value, proxy)
         or any(value is each for each in wanted)
-        or (module is segments and key == "SEGMENT_BYTES_MIN")
+        or (module.__name__, key) in _QUICKER
     ]
+
+
+#: What is often, small or soon in a world that lasts a minute.
+_QUICKER: dict[tuple[str, str], object] = {
+    (segments.__name__, "SEGMENT_BYTES_MIN"): 64 * 1024,
+    (trimming.__name__, "_TRIM_S"): 1.0,
+    (trimming.__name__, "_SYNC_S"): 1.5,
+}
 
 
 @contextmanager
@@ -344,13 +360,13 @@ def virtual(world: ClusterWorld) -> Iterator[None]:
         time.sleep: sleep,
         disk.sync_file: lambda _: None,
         disk.sync_folder: lambda _: None,
+        doubt.ask_members: ask_members,
         segments.Syncer: _Syncer,
-        segments.SEGMENT_BYTES_MIN: 64 * 1024,
     }
     places, logger = _places(len(sys.modules)), _Log(world)
     for module, key, value in places:
         try:
-            stand_in = stand_ins[value]
+            stand_in = _QUICKER.get((module.__name__, key)) or stand_ins[value]
         except (KeyError, TypeError):
             stand_in = logger
         setattr(module, key, stand_in)

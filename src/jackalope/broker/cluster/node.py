@@ -85,15 +85,14 @@ _SLICE_NS = 5_000_000
 #: replica that has just become the one that decides may lag for a moment.
 _DOUBTS_MAX = 20
 _DOUBT_S = 0.25
-
+#: How often a leader that is busy says who it is, for nodes that began in the middle of its epoch.
+_TELL_NS = 1_000_000_000
 #: What stands behind the last batch cannot be trimmed: after so many beats there is an empty one.
 _BEATS_MAX = 1_000
 #: A follower that lags by more has not caught up.
 _LAG_US_MAX = 5 * SECOND
-
 #: The pause before all members are asked again for their state.
 _RESTORE_S = 1.0
-
 #: How long a leader may take to leave, and how long it waits for the next one's claim at a time.
 _LEAVE_S = 5.0
 _SUCCESSOR_S = 0.2
@@ -643,7 +642,8 @@ class Node:
                     self._broker.relieve()
                 elif level := self.levels.due(self.level(), _now_us()):
                     await self.raise_level(level)
-                if self._do(Tick()) is Action.BEAT:
+                is_told = monotonic_ns() - self._journal.told_ns < _TELL_NS
+                if self._do(Tick()) is Action.BEAT or not is_told:
                     await self._break_silence()
             except Fenced:
                 self._broker.relieve()

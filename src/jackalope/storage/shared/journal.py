@@ -159,6 +159,7 @@ class SharedJournal:
         self.check: Check | None = None  # to be told behind its batch
         self.told: Check | None = None  # the last one that stands in the log
         self.sent_ns = 0  # when the last entry that is stored was first put
+        self.told_ns = 0  # when the other nodes were last told who writes
         self._closed = Event()
         self._leads = self.is_fenced = False
         self._mirror_fault: NotMirrored | None = None
@@ -433,6 +434,7 @@ class SharedJournal:
         claim = Claim(self.cluster, self.node, at_us, level, nonce)
         self._leads = False
         self._add(Kind.CLAIM, self.mark.sequence, msgspec.msgpack.encode(claim), epoch)
+        self.told_ns = self.sent_ns
         self._is_placed = self._leads = True
         self.is_fenced = False
         if self.founding is not None:
@@ -457,6 +459,7 @@ class SharedJournal:
             msgspec.msgpack.encode(Beat(at_us, self.node, due)),
             self.mark.epoch,
         )
+        self.told_ns = self.sent_ns
         self.told = due or self.told
 
     def tell(self) -> None:

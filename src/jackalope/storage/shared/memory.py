@@ -14,9 +14,13 @@ class MemoryLog:
     """What stands in the log; every engine on it sees the same."""
 
     def __init__(self) -> None:
-        self.messages: dict[int, bytes] = {}
+        self.messages: dict[int, bytes] = {}  # by position, in order
         self.end = 0
         self.changed = Condition()
+
+    def start(self) -> int:
+        """Return the position of the first message; the next one if there is none."""
+        return next(iter(self.messages), self.end + 1)
 
 
 class MemoryEngine:
@@ -43,7 +47,7 @@ class MemoryEngine:
         return self._log.messages.get(position)
 
     def read(self, after: int, count_max: int) -> list[tuple[int, bytes]]:
-        first = max(after + 1, self.start())
+        first = max(after + 1, self._log.start())
         wanted = range(first, min(first + count_max, self._log.end + 1))
         messages = self._log.messages
         return [(position, messages[position]) for position in wanted if position in messages]
@@ -55,19 +59,19 @@ class MemoryEngine:
             )
 
     def start(self) -> int:
-        return min(self._log.messages, default=self._log.end + 1)
+        return self._log.start()
 
     def end(self) -> int:
         return self._log.end
 
     def cut(self, through: int) -> None:
         must(through < self._log.end, "the last message stays", through, self._log.end)
-        for position in range(self.start(), through + 1):
+        for position in range(self._log.start(), through + 1):
             del self._log.messages[position]
 
     def state(self) -> LogState:
         size = sum(map(len, self._log.messages.values()))
-        return LogState("memory", self.start(), self._log.end, size, "memory")
+        return LogState("memory", self._log.start(), self._log.end, size, "memory")
 
     def close(self) -> None:
         with self._log.changed:
