@@ -123,7 +123,7 @@ class ClusterChecker(Checker):
         # One that was forgotten and is submitted again may name what went with it.
         if isinstance(spec.payload, BlobRef) and spec.id not in self._submitted:
             is_there = self.blobs is None or spec.payload.blob in self.blobs
-            _demand(is_there, "what is named is there", record)
+            demand(is_there, "what is named is there", record)
         self._submitted.add(spec.id)
 
     # What nodes do.
@@ -154,13 +154,13 @@ class ClusterChecker(Checker):
         """Take a log that a node has cut, so that it begins with a batch, or behind it."""
         self.counts["Cuts"] += 1
         own = life.machine.history.applied()
-        _demand(own + 1 >= begins, "who cuts has what is cut", life.machine.name, own, begins)
+        demand(own + 1 >= begins, "who cuts has what is cut", life.machine.name, own, begins)
         if size > life.node.trimmer.keep.bytes_max:
             return
         for machine in machines:
             peer, has = life.peers.known.get(machine.name), machine.history.applied()
             if peer is not None and peer.is_reachable and not machine.has_lost_disk:
-                _demand(has + 1 >= begins, "what a member needs is kept", machine.name, has, begins)
+                demand(has + 1 >= begins, "what a member needs is kept", machine.name, has, begins)
 
     def _differ(self, name: str, sequence: int, expected: Changes, found: Changes) -> None:
         for kind in ("tasks", "entities", "answers"):

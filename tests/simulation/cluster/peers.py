@@ -120,7 +120,7 @@ class SimLink:
         host = self._host.host
         try:
             if isinstance(request, AskEntries):
-                self._answer(await host.entries(request))
+                self._answer(await host.entries(request, is_member=True))
                 return
             async with host.snapshot() as (head, chunks):
                 self._answer(head)
@@ -129,6 +129,8 @@ class SimLink:
                 self._answer(None)
         except (PeerGone, StorageFault) as fault:
             self._answer(PeerRefused(str(fault)))
+        except Exception as error:  # noqa: BLE001  whatever it is, it must not happen
+            self._host.process.world.failure = error
 
     def _answer(self, message: object) -> None:
         if not self._is_closed:

@@ -61,6 +61,18 @@ def test_a_task_that_is_retried_stands_where_it_stood() -> None:
     simulate(937)
 
 
+@pytest.mark.parametrize("seed", [474, 502])
+def test_a_node_that_was_restored_claims_a_new_epoch(seed: int) -> None:
+    """Its copy ends with the last entry of the log, and the leader is gone before it says more."""
+    simulate(seed)
+
+
+@pytest.mark.parametrize("seed", [138, 290])
+def test_a_node_that_was_restored_learns_who_leads(seed: int) -> None:
+    """The leader has no time for a beat."""
+    simulate(seed)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same world, to the last record."""
     assert simulate(7) == simulate(7)

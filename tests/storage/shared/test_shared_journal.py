@@ -72,6 +72,22 @@ def test_a_claim_tells_who_leads(open_node: OpenNode) -> None:
     assert msgspec.msgpack.decode(entry.body, type=HandOver).to == "b"
 
 
+def test_a_restored_node_knows_the_epoch_of_the_batch_that_it_begins_behind(
+    open_node: OpenNode,
+) -> None:
+    """Nothing may follow that batch: a claim of an epoch that was before would lead all astray."""
+    a, b = open_node("a"), open_node("b")
+    for _ in range(3):
+        a.claim()
+    a.append(b"x")
+    b.mirror.restart(1, a.mark.digest)
+    b.adopt(b.mirror)
+    b.catch_up()
+    assert b.claim_here(0) == 4
+    a.catch_up()
+    assert a.mark == b.mark
+
+
 def test_an_older_writer_is_fenced_and_follows(open_node: OpenNode) -> None:
     a, b = open_node("a"), open_node("b")
     a.claim()

@@ -348,6 +348,8 @@ class SharedJournal:
             if entry.before != mark.digest and not self._begins(entry):
                 if entry.digest == mark.digest:
                     self._is_placed = True
+                    # A mirror that begins behind it, as after a restore, does not know its epoch.
+                    self.mark = mark._replace(epoch=max(mark.epoch, entry.epoch))
                 elif entry.sequence > mark.sequence or self._is_begun_elsewhere(entry, position):
                     raise self._gap(position)
                 return None
