@@ -17,8 +17,6 @@ What is assumed to hold: what an append reported as durable stays; no process in
 
 from dataclasses import dataclass
 
-from jackalope.core.durations import SECOND
-
 
 @dataclass(frozen=True)
 class Faults:
@@ -35,8 +33,6 @@ class Faults:
     worker_cut: float = 0.03
     worker_drained: float = 0.02
     clock_jumps: float = 0.01
-    half_open_us: int = 60 * SECOND  # within which a side notices that notices late
-    frozen_us: int = 40 * SECOND  # for how long a worker is frozen at most
 
 
 #: What is left once faults stop.

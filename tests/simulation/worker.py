@@ -107,7 +107,7 @@ class SimWorker:
         if world.chance(faults.worker_killed):
             self._die()
         elif world.chance(faults.worker_frozen):
-            self.frozen_until_us = world.now_us + world.rng.randrange(faults.frozen_us)
+            self.frozen_until_us = world.now_us + world.rng.randrange(world.frozen_us)
             world.say(self.name, "freezes")
         elif world.chance(faults.worker_cut) and self.link is not None:
             self.link.cut()

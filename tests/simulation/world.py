@@ -23,6 +23,9 @@ BEGIN_US = 1_800_000_000 * SECOND
 class World:
     """Time that passes from event to event, and one source of chance."""
 
+    half_open_us = 60 * SECOND  # within which a side notices that notices late
+    frozen_us = 40 * SECOND  # for how long a worker is frozen at most
+
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         self.rng = random.Random(seed)
         self.now_us = BEGIN_US
@@ -104,7 +107,7 @@ class Link:
         world = self.world
         for notice in (self._peer_notices, self._node_notices):
             is_slow = world.chance(world.faults.half_open)
-            within_us = world.faults.half_open_us if is_slow else SECOND
+            within_us = world.half_open_us if is_slow else SECOND
             world.after(world.rng.randrange(within_us), notice)
 
     def _send(self, *, is_up: bool, deliver: Callable[[], None]) -> None:

@@ -40,7 +40,10 @@ Job = tuple[Callable[..., object], tuple[object, ...], "asyncio.Future[Any]"]
 
 
 class ClusterWorld(World):
-    """A world in which one process runs at a time."""
+    """A world in which one process runs at a time. It is over sooner than others."""
+
+    half_open_us = 15 * SECOND
+    frozen_us = 12 * SECOND
 
     def __init__(self, seed: int, *, trace: bool = False) -> None:
         super().__init__(seed, trace=trace)
