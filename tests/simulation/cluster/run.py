@@ -38,9 +38,7 @@ _READ_EVERY_US_CALM = SECOND
 
 #: What happens to clients, workers and their connections: less than to a single broker, since here
 #: more happens to the brokers.
-_PEER_FAULTS = faults.Faults(
-    crash_at_step=0, append_fails=0, clock_jumps=0, half_open_us=15 * SECOND, frozen_us=12 * SECOND
-)
+_PEER_FAULTS = faults.Faults(crash_at_step=0, append_fails=0, clock_jumps=0)
 
 
 class ClusterWorker(SimWorker):
