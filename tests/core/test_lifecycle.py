@@ -162,7 +162,8 @@ CAUSES: dict[Event, list[Cause]] = {
 #: Events that nobody asks for, with the states in which nothing can bring them about.
 NOT_EXPRESSIBLE: dict[Event, frozenset[State]] = {
     # Only what waits for a task can be freed or given up by the end of that task.
-    Event.UNBLOCK: frozenset(State) - {State.WAITING},
+    # (One that waits for an event is scheduled: `tests/scenarios/steps-event.txt`.)
+    Event.UNBLOCK: frozenset(State) - {State.WAITING, State.SCHEDULED},
     Event.ABANDON: frozenset(State) - {State.HELD, State.WAITING, State.PAUSED},
     # Only a scheduled task has the one timer, and only one that has not begun the other.
     Event.DUE: frozenset(State) - {State.SCHEDULED},
@@ -188,6 +189,7 @@ REPORTS = (
 UNREACHED = {
     *((state, Event.RETRY, to) for state in (State.DEAD, State.KILLED) for to in RESTING),
     *((state, event, State.SCHEDULED) for state in LEASED for event in (Event.RELEASE, Event.LOSE)),
+    (State.SCHEDULED, Event.UNBLOCK, State.READY),
 }
 
 

@@ -54,7 +54,7 @@ VALUES: dict[str, Any] = {
     "history": [HistoryEntry(19, "assign")],
     "envelope": Envelope("an exchange", "a routing key", b""),
     "steps": Steps(
-        {0: Step("charge", b"paid", 20, 21)},
+        [Step(0, "charge", b"paid", 20, 21)],
         Pending(1, "approval", "approved", 22),
         [SentEvent("rejected", b"no", 23, "ada")],
         6,
@@ -92,7 +92,7 @@ def test_an_assignment_has_every_value_where_it_belongs() -> None:
             timeout_us=20,
             claim=0,
             envelope=None,
-            steps=None,
+            steps=(),
         )
     ]
 

@@ -422,7 +422,7 @@ class Teller:
             option("headers", headers),
             option("timeout", message.timeout_us and tell_duration(message.timeout_us)),
             "claimed" if message.claim else "",
-            option("steps", ",".join(step.name for step in (message.steps or {}).values())),
+            option("steps", ",".join(step.name for step in message.steps)),
         )
 
     @tell.register

@@ -147,7 +147,8 @@ class Checker:
     def _on_moved(self, record: TaskMoved) -> None:
         demand(record.task in self.shadow.book.tasks, "only what was accepted moves", record)
         task = self.shadow.book.tasks[record.task]
-        if record.to is State.READY and record.event is not Event.RETRY:
+        is_sent_for = record.event is Event.UNBLOCK and task.state is State.SCHEDULED
+        if record.to is State.READY and record.event is not Event.RETRY and not is_sent_for:
             demand(task.due_us <= record.at_us, "no task starts early", task, record)
         if record.to in ENDED:
             self._end(record.task, record.to)

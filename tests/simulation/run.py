@@ -13,6 +13,7 @@ from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.node import Node
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
+from tests.simulation.steps import StepChecker, StepWorker
 from tests.simulation.worker import SimWorker
 from tests.simulation.world import BEGIN_US, World
 
@@ -41,6 +42,7 @@ def simulate(
     trace: bool = False,
     make_engine: Callable[..., Engine] = Engine,
     with_schedules: bool = False,
+    with_steps: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -48,7 +50,8 @@ def simulate(
         Violation: something happened that must not happen.
     """
     world = World(seed, trace=trace)
-    checker = ScheduleChecker() if with_schedules else Checker()
+    checker = ScheduleChecker() if with_schedules else StepChecker() if with_steps else Checker()
+    make_worker = StepWorker if with_steps else SimWorker
     node = Node(world, checker, make_engine)
     clients = [SimClient(world, node, f"client{n}", world.rng.randrange(20, 60)) for n in range(2)]
     for number in range(world.rng.randrange(2, 5)):
@@ -56,10 +59,10 @@ def simulate(
         keys = world.rng.choice(((), (), ("", "k1"), ("k1", "k2")))
         slots = world.rng.randrange(1, 5)
         names = _KNOWN[seed // 3**number % 3]
-        SimWorker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
+        make_worker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
     planner = SimPlanner(world, node, seed) if with_schedules else None
     # One that takes everything, so that everything can end.
-    SimWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
+    make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
     world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
 
     world.say("world", "faults stop")

@@ -195,7 +195,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     timeout_us: int
     claim: int = 0  # the ref of the claim that it answers, or 0
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
-    steps: dict[int, Step] | None = None  # what of it is done for good
+    steps: tuple[Step, ...] = ()  # what of it is done for good
 
 
 class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -149,6 +149,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.RETRY: _READY,
         Event.EXPIRE: _DEAD,
         Event.DUE: _READY,
+        Event.UNBLOCK: _READY,
     },
     State.READY: {
         Event.HOLD: _HELD,

@@ -36,7 +36,7 @@ class TaskSteps:
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
-        self._done: dict[int, Step] = attempt.assignment.steps or {}
+        self._done: dict[int, Step] = {step.index: step for step in attempt.assignment.steps}
         self._next = 0
 
     async def step(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +148,7 @@ def _done_now(answer: Any) -> Step:
     """Return how a wait ended that need not have begun; else the attempt is over."""
     if answer.get("is_suspended"):
         raise Suspension
-    return Step("", answer.get("result", b""), is_late=answer.get("is_late", False))
+    return Step(0, "", answer.get("result", b""), is_late=answer.get("is_late", False))
 
 
 def _event_data(done: Step, event: str, kind: Any) -> Any:

@@ -110,7 +110,8 @@ def _view(
 
 def _steps(steps: Steps) -> tuple[StepView, ...]:
     return tuple(
-        view_as(StepView, step, size=len(step.result)) for _, step in sorted(steps.done.items())
+        view_as(StepView, step, size=len(step.result))
+        for step in sorted(steps.done, key=lambda step: step.index)
     )
 
 

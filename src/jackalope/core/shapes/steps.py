@@ -12,6 +12,7 @@ import msgspec
 class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A step that is done."""
 
+    index: int  # its place among the steps of the task, from 0
     name: str
     result: bytes = b""
     at_us: int = 0  # when it was done; of a sleep, when it is over
@@ -38,14 +39,21 @@ class Pending(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Steps(msgspec.Struct, array_like=True):
-    """The steps of a task, by the order in which its code comes to them."""
+    """The steps of a task."""
 
-    done: dict[int, Step] = {}
+    done: list[Step] = []
     pending: Pending | None = None
     events: list[SentEvent] = []
     size: int = 0  # bytes of all results and events
 
+    def at(self, index: int) -> Step | None:
+        """Return the step at a place, if it is done."""
+        done = self.done
+        if index < len(done) and done[index].index == index:
+            return done[index]  # As it is unless several are done at once.
+        return next((step for step in done if step.index == index), None)
+
 
 def copy_of(steps: Steps) -> Steps:
     """Return steps that share nothing mutable with others."""
-    return Steps(dict(steps.done), steps.pending, list(steps.events), steps.size)
+    return Steps(list(steps.done), steps.pending, list(steps.events), steps.size)

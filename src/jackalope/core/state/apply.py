@@ -360,11 +360,10 @@ def _step_recorded(book: Book, record: StepRecorded) -> None:
         taken = next(each for each in steps.events if each.event == record.event)
         steps.events.remove(taken)
         steps.size -= len(taken.data)
-    _end_step(
-        steps,
-        record.index,
-        Step(record.name, record.result, record.at_us, record.took_us, record.is_late),
+    done = Step(
+        record.index, record.name, record.result, record.at_us, record.took_us, record.is_late
     )
+    _end_step(steps, done)
     book.mark((task,))
 
 
@@ -375,7 +374,7 @@ def _wait_began(book: Book, record: WaitBegan) -> None:
         steps.pending = Pending(record.index, record.name, record.event, record.until_us)
     else:
         # The task does not go on before, unless a person wants it to.
-        _end_step(steps, record.index, Step(record.name, at_us=record.until_us))
+        _end_step(steps, Step(record.index, record.name, at_us=record.until_us))
     book.mark((task,))
 
 
@@ -384,7 +383,7 @@ def _event_sent(book: Book, record: EventSent) -> None:
     steps = _steps_of(task)
     pending = steps.pending
     if pending is not None and pending.event == record.event:
-        _end_step(steps, pending.index, Step(pending.name, record.data, record.at_us))
+        _end_step(steps, Step(pending.index, pending.name, record.data, record.at_us))
         if task.state is not State.SCHEDULED:
             task.due_us = 0  # It goes on as soon as it is played.
     else:
@@ -395,12 +394,12 @@ def _event_sent(book: Book, record: EventSent) -> None:
 
 def _steps_of(task: Task) -> Steps:
     if task.steps is None:
-        task.steps = Steps({}, None, [])
+        task.steps = Steps([], None, [])
     return task.steps
 
 
-def _end_step(steps: Steps, index: int, step: Step) -> None:
-    steps.done[index] = step
+def _end_step(steps: Steps, step: Step) -> None:
+    steps.done.append(step)
     steps.pending = None
     steps.size += len(step.result)
 

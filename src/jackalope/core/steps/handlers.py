@@ -112,7 +112,7 @@ def send_event(ctx: Context, command: SendEvent) -> Accepted | Refusal:
     is_awaited = steps.pending is not None and steps.pending.event == command.event
     ctx.record(EventSent(ctx.now_us, task.id, command.event, command.data, command.by))
     if is_awaited and task.state is State.SCHEDULED:
-        ctx.move(task, Event.DUE, State.READY, command.by, detail=f"event {command.event!r}")
+        ctx.move(task, Event.UNBLOCK, State.READY, command.by, detail=f"event {command.event!r}")
     return Accepted()
 
 
@@ -126,7 +126,7 @@ def _until_us(ctx: Context, task: Task, command: Suspend) -> int:
 
 def _step_at(task: Task, index: int, name: str) -> Step | Refusal | None:
     """Return the step that is done there; None if there is none."""
-    found = None if task.steps is None else task.steps.done.get(index)
+    found = None if task.steps is None else task.steps.at(index)
     if found is None or found.name == name:
         return found
     message = (

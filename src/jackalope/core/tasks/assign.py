@@ -299,7 +299,7 @@ def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> N
                 options.timeout_us or queue.policy.timeout_us,
                 claim,
                 task.envelope if task.attempts == 1 and not claim else envelope_to_send(task),
-                dict(task.steps.done) if task.steps is not None else None,
+                tuple(task.steps.done) if task.steps is not None else (),
             ),
         )
     )
