@@ -148,7 +148,7 @@ AGAIN = { echo "== Once more, alone. What passes now depends on time: mend the t
 .PHONY: test
 test:  ## Run every check and the whole test suite: what CI runs.
 	@$(MAKE) --no-print-directory --jobs 3 check aiida clients
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder || $(AGAIN)
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 60 --durations-min 5 || $(AGAIN)
 
 # The seeds of the simulation are in groups of twenty; one of them is enough for a save.
 QUICK := tests/core tests/scenarios tests/properties tests/wire \
