@@ -29,7 +29,8 @@ def loaded(command: Any) -> Any:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-GROUPS = (("aiida",), ("cache",), ("cluster",), ("config",), ("journal",), ("keys",))
+_GATHERING = ("aiida", "cache", "cluster", "config", "journal", "keys", "schedules")
+GROUPS = tuple((name,) for name in _GATHERING)
 
 
 def test_the_list_of_commands_says_what_each_says_itself() -> None:

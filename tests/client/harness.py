@@ -179,7 +179,9 @@ class BrokerProcess:
         root = Path(__file__).resolve().parent.parent.parent
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root)
         assert self._process.stdout is not None
-        self.port = json.loads(self._process.stdout.readline())["port"]
+        # Lines of the log may come before.
+        told = next(line for line in self._process.stdout if line.startswith("{"))
+        self.port = json.loads(told)["port"]
 
     def kill(self) -> None:
         if self._process is not None and self._process.stdout is not None:

@@ -34,6 +34,7 @@ def config_of(name: str, tmp_path: Path) -> Config:
     return load(path, variables, {"--node": ("cluster.node", name)}).config
 
 
+@pytest.mark.feature("D44")
 @pytest.mark.parametrize("name", SERVICES)
 def test_each_service_is_a_member(tmp_path: Path, name: str) -> None:
     config = config_of(name, tmp_path)

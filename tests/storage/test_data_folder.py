@@ -292,7 +292,7 @@ def _only_new(die: Callable[..., None]) -> Callable[[Path], None]:
 # Formats.
 
 
-@pytest.mark.parametrize(("file", "newest"), [("journal.db", 1), ("tasks.db", 6)])
+@pytest.mark.parametrize(("file", "newest"), [("journal.db", 2), ("tasks.db", 6)])
 def test_newer_format_is_refused(
     open_storage: OpenStorage, tmp_path: Path, file: str, newest: int
 ) -> None:

@@ -415,6 +415,7 @@ def test_file_of_the_task_queue_design_is_translated(tmp_path: Path) -> None:
     assert (config.data.folder, config.data.durability) == ("./data", Level.INTERVAL)
     assert config.data.interval_us == 100 * MILLISECOND
     assert (config.http.port, config.http.monitoring_port) == (8080, 9091)
+    assert (config.grpc.host, config.grpc.port) == ("127.0.0.2", 9090)
     assert (config.tls.cert, config.tls.key) == ("a.crt", "a.key")
     assert config.log.level is LogLevel.WARN
     policy = config.queue_defaults.policy()

@@ -18,6 +18,7 @@ def spec(queue: str = "q", **fields: Any) -> pb.TaskSpec:
     return pb.TaskSpec(queue=queue, **fields)
 
 
+@pytest.mark.feature("D29")
 def test_a_task_is_submitted_and_shown_as_it_was() -> None:
     async def check() -> None:
         async with open_grpc() as house:

@@ -19,10 +19,12 @@ from jackalope.core.commands import (
     Heartbeat,
     JoinWorker,
     LeaveWorker,
+    RecordStep,
     ReportProgress,
     RequestHelpers,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     WatchTasks,
 )
 from jackalope.core.filter import Filter
@@ -92,6 +94,8 @@ OTHERS: dict[Permission, list[Request | Command]] = {
         RequestHelpers(0, NOBODYS, 1, 1),
         EndHelp(0, 1),
         ReportProgress(0, NOBODYS, 1),
+        RecordStep(0, NOBODYS, 1, 0, "step"),
+        Suspend(0, NOBODYS, 1, 0, "sleep", 1),
         AnswerSignal(0, NOBODYS, 1, "refused"),  # type: ignore[arg-type]
     ],
 }

@@ -47,7 +47,7 @@ def _one(*path: str) -> Callable[[Any], dict[KeyPath, Any]]:
 
 
 def _host(value: Any) -> dict[KeyPath, Any]:
-    return {("native", "host"): value, ("http", "host"): value}
+    return {(door, "host"): value for door in ("native", "http", "grpc")}
 
 
 def _sync(value: Any) -> dict[KeyPath, Any]:
@@ -84,6 +84,7 @@ _BECOMES: dict[KeyPath, tuple[Callable[[Any], dict[KeyPath, Any]], str]] = {
     ("persistence", "retention_days"): (_days, "for queues that are not declared"),
     ("persistence", "completed_task_retention_days"): (_days, "for queues that are not declared"),
     ("api", "rest_port"): (_one("http", "port"), ""),
+    ("api", "grpc_port"): (_one("grpc", "port"), "the door is opened by grpc.enabled"),
     ("api", "tls_cert_path"): (_one("tls", "cert"), "for all doors"),
     ("api", "tls_key_path"): (_one("tls", "key"), "for all doors"),
     ("monitoring", "prometheus_port"): (_one("http", "monitoring_port"), ""),
@@ -97,7 +98,6 @@ _IDLE: dict[KeyPath, str] = {
     ("raft", "peers"): _CLUSTER,
     ("raft", "election_timeout_ms"): _CLUSTER,
     ("raft", "heartbeat_interval_ms"): _CLUSTER,
-    ("api", "grpc_port"): "has no effect: there is no gRPC door yet",
     ("api", "enable_tls"): "has no effect: TLS is used if there is a certificate",
     ("auth", "enabled"): "has no effect: API keys are required as soon as there is one",
     ("worker", "concurrency"): _WORKER,

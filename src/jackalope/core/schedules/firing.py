@@ -44,7 +44,7 @@ from jackalope.core.task import OnDependency, Options, Task, TaskSpec
 from jackalope.core.tasks.actions import act_on_tasks
 from jackalope.core.tasks.submit import submit_tasks
 
-#: RunKind soon a slot is tried again whose task was not accepted, unless the refusal says when.
+#: How soon a slot is tried again whose task was not accepted, unless the refusal says when.
 _AGAIN_US_MIN, _AGAIN_US_MAX = SECOND, MINUTE
 
 _DOWN = "the broker was down, or too busy"

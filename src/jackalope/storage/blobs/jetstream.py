@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
+from urllib.parse import quote, unquote
 from uuid import uuid4
 
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
@@ -89,7 +90,9 @@ class JetStreamBlobs(Blobs):
             raise Corrupt(f"{self.stream}: blob {ref.blob} is damaged")
 
     def delete(self, name: str) -> None:
-        self._engine.ask(f"STREAM.PURGE.{self.stream}", {"filter": f"{self._root}.{name}.>"})
+        self._engine.ask(
+            f"STREAM.PURGE.{self.stream}", {"filter": f"{self._root}.{_token(name)}.>"}
+        )
 
     def names(self) -> Iterator[str]:
         return iter(self._with_end())
@@ -109,7 +112,7 @@ class JetStreamBlobs(Blobs):
 
     def put(self, name: str, part: str, body: bytes) -> None:
         """Store a part; durable when this returns."""
-        subject = f"{self._root}.{name}.{part}"
+        subject = f"{self._root}.{_token(name)}.{part}"
         answer = self._engine.request(subject, body)
         error: dict[str, Any] = answer.get("error") or {}
         if error.get("err_code") in FULL:
@@ -118,7 +121,7 @@ class JetStreamBlobs(Blobs):
             raise OutOfReach(f"{self.stream}: {error.get('description', 'no answer')}")
 
     def _get(self, name: str, part: str) -> bytes | None:
-        subject = f"{self._root}.{name}.{part}"
+        subject = f"{self._root}.{_token(name)}.{part}"
         return self._engine.last_of(self.stream, subject)
 
     def _with_end(self) -> set[str]:
@@ -133,9 +136,14 @@ class JetStreamBlobs(Blobs):
             question = {"subjects_filter": wanted, "offset": len(names)}
             info = self._engine.ask(f"STREAM.INFO.{self.stream}", question) or {}
             found = info.get("state", {}).get("subjects") or {}
-            names |= {subject.split(".")[-2] for subject in found}
+            names |= {unquote(subject.split(".")[-2]) for subject in found}
             if len(names) >= info.get("total", 0) or not found:
                 return names
+
+
+def _token(name: str) -> str:
+    """Return a name as one token of a subject: that of a node in it may have dots."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 class JetStreamDraft(Draft):

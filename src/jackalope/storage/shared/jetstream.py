@@ -298,7 +298,10 @@ class JetStreamEngine:
             inactive_threshold=10 * _TIMEOUT_S,
         )
         for _ in range(_CONSUMERS_MAX):  # Where one is placed is left to chance.
-            consumer = await js.add_consumer(self.stream, config)
+            try:
+                consumer = await js.add_consumer(self.stream, config)
+            except TimeoutError:
+                continue  # A server that has just begun to decide may not answer.
             place = consumer.cluster.leader if consumer.cluster else ""
             try:
                 if place and place not in but:
