@@ -16,9 +16,6 @@ NO_TASK = TaskId(b"")
 ID_BYTES = 16
 
 
-_HEX = frozenset("0123456789abcdefABCDEF")
-
-
 def id_text(task_id: bytes) -> str:
     """Format an id as a UUID."""
     digits = task_id.hex()
@@ -28,8 +25,13 @@ def id_text(task_id: bytes) -> str:
 def as_task_id(text: str) -> TaskId | None:
     """Parse a UUID, with or without hyphens; None if it is not one."""
     digits = text.replace("-", "")
-    is_id = len(digits) == 2 * ID_BYTES and _HEX.issuperset(digits)
-    return TaskId(bytes.fromhex(digits)) if is_id else None
+    if len(digits) != 2 * ID_BYTES:
+        return None
+    try:
+        found = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return TaskId(found) if len(found) == ID_BYTES else None  # Spaces are skipped, and missed here.
 
 
 def is_time_ordered(task_id: TaskId) -> bool:

@@ -6,6 +6,7 @@ Owns the rules by which messages become tasks of the core, and views of the brok
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from jackalope.core.commands import Action, RetryTerms
@@ -76,16 +77,15 @@ def spec_of(task: pb.TaskSpec, fresh: Callable[[], TaskId]) -> TaskSpec:
     )
 
 
+#: Read at once, because each look at a message takes long.
+_options_in = attrgetter(
+    "alias", "tags", "depends_on", "on_dependency", "parent", "held", "same", "version"
+)
+
+
 def _has_options(task: pb.TaskSpec) -> bool:
     return bool(
-        task.alias
-        or task.tags
-        or task.depends_on
-        or task.on_dependency
-        or task.parent
-        or task.held
-        or task.same
-        or task.version
+        any(_options_in(task))
         or task.HasField("headers")
         or task.HasField("run_at")
         or task.HasField("expires_at")
