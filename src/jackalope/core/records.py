@@ -22,7 +22,7 @@ from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, T
 #: The newest level of records that this version knows. The first element of a batch is the level at
 #: which it was written. A kind or a field is made only at a level that has it, so that who reads up
 #: to that level can apply every record of the batch.
-LEVEL = 3
+LEVEL = 4
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
