@@ -99,7 +99,7 @@ CLASSPATH := $(subst $() $(),:,$(JARS:%=/usr/share/java/%.jar))
 HAS_JAVA = command -v javac grpc_java_plugin >/dev/null && ls $(JARS:%=/usr/share/java/%.jar) >/dev/null 2>&1
 TOOLCHAINS := golang-go golang-google-grpc-dev golang-google-protobuf-dev protoc-gen-go protoc-gen-go-grpc \
 	protobuf-compiler protobuf-compiler-grpc-java-plugin default-jdk-headless libgrpc-java libnetty-java \
-	libnetty-tcnative-java libperfmark-java libgoogle-gson-java libgeronimo-annotation-1.3-spec-java
+	libnetty-tcnative-java libperfmark-java libgoogle-gson-java libgeronimo-annotation-1.3-spec-java libprotobuf-java
 
 .PHONY: clients
 clients: $(if $(NPM),$(TYPESCRIPT)/dist/.ready) toolchains  ## Build the clients in other languages, and what their tests run.
