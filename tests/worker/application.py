@@ -460,5 +460,52 @@ def blocking_order(path: str) -> list[object]:
 
 
 @app.task(isolation="process")
-def isolated_order(path: str) -> str:
-    return context().blocking.step("charge", _write, path, "charge")
+def isolated_order(path: str, release: str, sleep_s: float = 0.2) -> list[object]:
+    """The same in a process of its own, which says where it is."""
+    steps = context().blocking
+    paid = steps.step("charge", _write, path, "charge")
+    steps.sleep(sleep_s)
+    mark(f"{path}.pids")
+    while not is_marked(release):
+        time.sleep(0.01)
+    approved = steps.wait_for("approved", timeout=60, returns=dict[str, str])
+    shipped = steps.step("ship", _write, path, "ship")
+    return [paid, approved["by"], shipped, context().attempt]
+
+
+@app.task(isolation="process")
+async def isolated_waits(path: str) -> list[object]:
+    """Await steps in a process of its own."""
+    steps = context()
+    paid = await steps.step("charge", _write, path, "charge")
+    try:
+        await steps.wait_for("approved", timeout=0.1)
+    except TimeoutError as error:
+        return [paid, str(error), steps.attempt]
+    return []
+
+
+@app.task(isolation="process")
+def isolated_names(path: str) -> str:
+    """Come to a step of another name in every attempt, as if the code had changed."""
+    steps = context().blocking
+    steps.step(f"charge {context().attempt}", _write, path, "charge")
+    steps.sleep(0.05)
+    return "done"
+
+
+@app.task(isolation="process")
+def isolated_steps(count: int, size: int) -> int:
+    """Do so many steps with results of a size, all at once after another."""
+    steps = context().blocking
+    return sum(len(steps.step(f"{number}", bytes, size)) for number in range(count))
+
+
+@app.task(isolation="process", soft_timeout_us=300_000)
+def isolated_impatient() -> str:
+    """Lose patience while the broker is asked."""
+    try:
+        context().blocking.step("charge", str, "paid")
+    except SoftTimeout:
+        return "too late"
+    return "in time"

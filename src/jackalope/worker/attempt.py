@@ -135,7 +135,7 @@ class Listener:
     ) -> None:
         """Ask the broker about a step, over however many connections that takes."""
         answer.set_exception(
-            StepRefused("steps are for tasks in the worker's own process, not for isolated ones")
+            StepRefused("steps are for the task itself, not for those who help with its items")
         )
 
 

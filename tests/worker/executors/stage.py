@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from jackalope.core.commands import RecordStep, Suspend
 from jackalope.core.effects import Assignment
 from jackalope.core.task import NO_OPTIONS
 from jackalope.task_ids import new_task_id
@@ -24,6 +26,7 @@ class Ear(Listener):
         self.told: list[Attempt] = []
         self.rests: list[bool] = []
         self.progress: list[tuple[float | None, str]] = []
+        self.questions: list[tuple[RecordStep | Suspend, Future[Any]]] = []
 
     def began(self, attempt: Attempt) -> None:
         self.begun.append(attempt)
@@ -39,6 +42,9 @@ class Ear(Listener):
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         self.progress.append((percent, note))
+
+    def asked(self, _: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        self.questions.append((message, answer))
 
     def next(self, wait_s: float = WAIT_S) -> Outcome:
         return self._ends.get(timeout=wait_s)[1]

@@ -6,14 +6,18 @@ import os
 import re
 import signal
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from jackalope.core.commands import RecordStep, Suspend
+from jackalope.errors import Rejected
 from jackalope.transport.connection import new_event_loop
-from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, Stopped
+from jackalope.worker.attempt import Attempt, Cause, Failed, Finished, Outcome, StepRefused, Stopped
+from jackalope.worker.context import Cancelled
 from jackalope.worker.executors.processes import ProcessExecutor, Recycling
 from tests.worker.executors.stage import WAIT_S, Ear, attempt_at, children_of, pids
 
@@ -395,5 +399,81 @@ def test_last_progress_comes_before_the_end() -> None:
             stand.ear.progress.clear()
             assert await stand.value("isolated_progress") == "done"
             assert stand.ear.progress[-1] == (100.0, "last")
+
+    on_stand(story)
+
+
+# Questions about steps.
+
+
+async def question(stand: Stand, number: int = 0) -> tuple[RecordStep | Suspend, Future[Any]]:
+    await until(lambda: len(stand.ear.questions) > number)
+    return stand.ear.questions[number]
+
+
+def test_a_task_is_stopped_while_it_waits_for_an_answer() -> None:
+    async def story(stand: Stand) -> None:
+        attempt = stand.begin("isolated_steps", 1, 1)
+        _, answer = await question(stand)
+        attempt.cause = Cause.KILL
+        stand.executor.stop(attempt, 0)
+        assert isinstance(await stand.end(), Stopped)
+        answer.set_result({})  # Nobody waits for it any more.
+        assert await stand.value("isolated_add", 1, 2) == 3
+
+    on_stand(story)
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_another() -> None:
+    async def story(stand: Stand) -> None:
+        process = await stand.value("pid")
+        stand.begin("isolated_impatient")
+        _, late = await question(stand)
+        outcome = await stand.end()
+        assert isinstance(outcome, Finished)
+        assert msgspec.msgpack.decode(outcome.result) == "too late"
+        stand.begin("isolated_steps", 1, 7)
+        message, answer = await question(stand, 1)
+        late.set_exception(Cancelled())
+        assert stand.ear.next_or_none() is None
+        assert isinstance(message, RecordStep)
+        answer.set_result({})
+        outcome = await stand.end()
+        assert isinstance(outcome, Finished)
+        assert msgspec.msgpack.decode(outcome.result) == 7
+        assert stand.executor.processes() == [process]
+
+    on_stand(story)
+
+
+@pytest.mark.parametrize(
+    ("error", "type_"),
+    [
+        (Rejected("too_large", "no room for it", 5), "jackalope.errors.Rejected"),
+        (StepRefused("not here"), "jackalope.StepRefused"),
+    ],
+)
+def test_a_refusal_reaches_the_task(error: Exception, type_: str) -> None:
+    async def story(stand: Stand) -> None:
+        stand.begin("isolated_steps", 1, 1)
+        _, answer = await question(stand)
+        answer.set_exception(error)
+        outcome = await stand.end()
+        assert isinstance(outcome, Failed)
+        assert (outcome.error.type, outcome.error.message) == (type_, str(error))
+
+    on_stand(story)
+
+
+def test_a_process_that_is_killed_waits_for_no_answer() -> None:
+    async def story(stand: Stand) -> None:
+        stand.begin("isolated_steps", 1, 1)
+        _, answer = await question(stand)
+        os.kill(stand.executor.processes()[0], signal.SIGKILL)
+        outcome = await stand.end()
+        assert isinstance(outcome, Failed)
+        assert outcome.crashed
+        answer.set_result({})
+        assert await stand.value("isolated_add", 1, 2) == 3
 
     on_stand(story)

@@ -22,13 +22,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextvars import copy_context
+from itertools import count
+from queue import SimpleQueue
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from jackalope.core.commands import RecordStep, Suspend
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
+from jackalope.errors import Rejected
 from jackalope.parent_process import die_with_parent
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskSource, find_task
@@ -40,6 +45,7 @@ from jackalope.worker.attempt import (
     Failed,
     Listener,
     Outcome,
+    StepRefused,
     Surroundings,
     load_application,
     unknown_task,
@@ -49,13 +55,18 @@ from jackalope.worker.executors.child_process import (
     LENGTH,
     OUT_OF_MEMORY,
     Ended,
+    Given,
     Progressed,
     Ready,
     Rested,
+    StepAnswered,
+    StepAsked,
     Told,
     Unfit,
+    WaitAsked,
     Word,
-    decode_assignment,
+    Work,
+    decode_given,
     decode_surroundings,
     packet,
     rss_bytes,
@@ -83,6 +94,13 @@ class Child(Listener):
         self._latest: Progressed | None = None
         self._has_progress = threading.Event()
         self._telling = threading.Lock()
+        self._numbers = count(1)
+        self._asked: dict[int, SimpleQueue[StepAnswered]] = {}
+        self._has_asked = False  # so that from then on a thread reads what the parent sends
+        self._reading = threading.Lock()
+        self._reader: threading.Thread | None = None
+        # what it has read; None when the parent has hung up
+        self._work: SimpleQueue[Work | None] = SimpleQueue()
         bell, self._bell = os.pipe()
         self._answered, answered = os.pipe()
         self._rings = 0
@@ -132,6 +150,42 @@ class Child(Listener):
             self._teller = threading.Thread(target=self._tell_progress, daemon=True)
             self._teller.start()
         self._has_progress.set()
+
+    def asked(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        """Ask the parent about a step, in a thread that no signal interrupts."""
+        if attempt is not self._attempt:
+            answer.set_exception(Cancelled("the attempt is over"))
+            return
+        self._has_asked = True
+        threading.Thread(target=self._ask, args=(message, answer), daemon=True).start()
+
+    def _ask(self, message: RecordStep | Suspend, answer: Future[Any]) -> None:
+        _leave_signals_to_the_task()
+        self._start_reader()
+        number, box = next(self._numbers), SimpleQueue[StepAnswered]()
+        self._asked[number] = box
+        if isinstance(message, RecordStep):
+            self._say(StepAsked(number, message))
+        else:
+            self._say(WaitAsked(number, message))
+        settle(answer, box.get())
+
+    def _start_reader(self) -> None:
+        """Let a thread read what the parent sends. Not from the task's own thread."""
+        with self._reading:
+            if self._reader is None:
+                self._reader = threading.Thread(target=self._read_on, daemon=True)
+                self._reader.start()
+
+    def _read_on(self) -> None:
+        """Read what the parent sends from now on: answers come while the task runs."""
+        _leave_signals_to_the_task()
+        while (word := self._word()) is not None:
+            if isinstance(word, Work):
+                self._work.put(word)
+            elif (box := self._asked.pop(word.number, None)) is not None:
+                box.put(word)
+        self._work.put(None)
 
     def _tell_progress(self) -> None:
         _leave_signals_to_the_task()
@@ -234,8 +288,16 @@ class Child(Listener):
             os._exit(1)  # The parent is gone: no process would read this.
 
     def _next(self) -> Assignment | None:
+        if self._has_asked:
+            self._start_reader()  # The task may have ended before its question was sent.
+            word: Given | None = self._work.get()
+        else:
+            word = self._word()
+        return word.assignment if isinstance(word, Work) else None
+
+    def _word(self) -> Given | None:
         packet = self._packet()
-        return decode_assignment(packet) if packet else None
+        return decode_given(packet) if packet else None
 
     def _packet(self) -> bytes:
         head = self._receive(LENGTH.size)
@@ -254,6 +316,20 @@ class Child(Listener):
 def _leave_signals_to_the_task() -> None:
     """Take no signal in this thread: they are for the task, whose stack is to be shown."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def settle(answer: Future[Any], word: StepAnswered) -> None:
+    """Pass the answer on to the code that waits for it, if it does."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    if word.is_over:
+        answer.set_exception(Cancelled("the task no longer belongs to this worker"))
+    elif word.code:
+        answer.set_exception(Rejected(word.code, word.refusal, word.retry_after_us))
+    elif word.refusal:
+        answer.set_exception(StepRefused(word.refusal))
+    else:
+        answer.set_result(word.body)
 
 
 def limit_memory(bytes_max: int) -> None:

@@ -24,10 +24,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 
+from jackalope.core.commands import RecordStep, Suspend
 from jackalope.core.effects import Assignment
 from jackalope.core.task import Error
 from jackalope.tasks.serialization import encodable
@@ -214,7 +215,8 @@ def oom_kill_count() -> int:
 
 
 # The channel: the worker sends where the process is, then assignments, one at a time, and the
-# process answers with the outcome of each. MessagePack behind a length; never pickle.
+# process answers with the outcome of each. While a task runs, the process asks about its steps and
+# the worker answers, by number. MessagePack behind a length; never pickle.
 
 
 LENGTH = Struct(">I")
@@ -247,6 +249,20 @@ class Rested(msgspec.Struct, frozen=True, array_like=True, tag=True):
     is_resting: bool
 
 
+class StepAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task has done a step, which is to be recorded."""
+
+    number: int  # names the question to its answer, once in the life of the process
+    message: RecordStep
+
+
+class WaitAsked(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The task has come to a wait."""
+
+    number: int
+    message: Suspend
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The task runs no longer; and how large the process is now."""
 
@@ -254,15 +270,35 @@ class Ended(msgspec.Struct, frozen=True, array_like=True, tag=True):
     rss_bytes: int
 
 
-Word = Ready | Unfit | Progressed | Told | Rested | Ended
+Word = Ready | Unfit | Progressed | Told | Rested | StepAsked | WaitAsked | Ended
+
+
+class Work(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The next task to run."""
+
+    assignment: Assignment
+
+
+class StepAnswered(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What came of a question about a step."""
+
+    number: int
+    body: Any = None  # the broker's answer
+    is_over: bool = False  # there is none: the task no longer belongs to this worker
+    refusal: str = ""  # there is none, for this reason
+    code: str = ""  # the code of the refusal, if it is the broker's
+    retry_after_us: int = 0
+
+
+Given = Work | StepAnswered
 
 _encode = msgspec.msgpack.Encoder().encode
 decode_word = msgspec.msgpack.Decoder(Word).decode
 decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
-decode_assignment = msgspec.msgpack.Decoder(Assignment).decode
+decode_given = msgspec.msgpack.Decoder(Given).decode
 
 
-def packet(message: Word | Assignment | Surroundings) -> bytes:
+def packet(message: Word | Given | Surroundings) -> bytes:
     body = _encode(message)
     return LENGTH.pack(len(body)) + body
 

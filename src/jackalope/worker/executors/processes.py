@@ -15,12 +15,16 @@ import socket
 import sys
 import tempfile
 import time
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from jackalope.core.assertions import must
 from jackalope.core.task import Error
+from jackalope.errors import Rejected
 from jackalope.tasks.serialization import error_of
 from jackalope.transport.address import Address
 from jackalope.worker.attempt import Attempt, Failed, Outcome, Stopped, Surroundings
@@ -35,8 +39,12 @@ from jackalope.worker.executors.child_process import (
     Progressed,
     Ready,
     Rested,
+    StepAnswered,
+    StepAsked,
     Told,
     Unfit,
+    WaitAsked,
+    Work,
     decode_word,
     exit_error,
     oom_kill_count,
@@ -236,7 +244,7 @@ class Child:
         must(self._writer is not None, "a process is started before it runs anything")
         os.ftruncate(self._stack.fileno(), 0)
         await report_leaves()
-        self._say(packet(attempt.assignment))
+        self._say(packet(Work(attempt.assignment)))
         while True:
             word = await self._hear()
             if type(word) is Progressed:
@@ -246,6 +254,10 @@ class Child:
                     attempt.acknowledge()
             elif type(word) is Rested:
                 attempt.listener.rested(attempt, is_resting=word.is_resting)
+            elif isinstance(word, StepAsked | WaitAsked):
+                answer: Future[Any] = Future()
+                answer.add_done_callback(partial(self._answer, word.number))
+                attempt.listener.asked(attempt, word.message, answer)
             elif type(word) is Ended:
                 self.tasks += 1
                 self.rss_bytes = word.rss_bytes
@@ -254,6 +266,11 @@ class Child:
                 if self._process is not None:
                     self._process.ends_group = True
                 return self._autopsy(attempt, await self._exit())
+
+    def _answer(self, number: int, answer: Future[Any]) -> None:
+        """Pass on what came of a question; a process that no longer waits for it ignores it."""
+        if not self.is_gone:
+            self._say(packet(_answered(number, answer)))
 
     def terminate(self) -> None:
         """Ask the task in the process to stop."""
@@ -348,6 +365,18 @@ async def report_leaves() -> None:
     """Return when what was reported before is on its way: see `Workload`."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+
+
+def _answered(number: int, answer: Future[Any]) -> StepAnswered:
+    error = answer.exception()
+    if error is None:
+        return StepAnswered(number, answer.result())
+    if isinstance(error, Rejected):
+        told = (error.message, error.code, error.retry_after_us)
+        return StepAnswered(number, None, False, *told)
+    if isinstance(error, Cancelled):
+        return StepAnswered(number, is_over=True)
+    return StepAnswered(number, refusal=str(error))
 
 
 def _is_out_of_memory(outcome: Outcome) -> bool:
