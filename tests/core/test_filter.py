@@ -9,7 +9,7 @@ from jackalope.core.commands import Action
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import State
-from jackalope.core.task import Task
+from jackalope.core.task import Error, Outcome, Task
 from tests.core.driving import NOW_US, Driver, task_id
 
 
@@ -18,9 +18,17 @@ def task() -> Task:
     driver = Driver()
     driver.submit(7)
     driver.submit(
-        8, name="Resize", key="Zürich", alias="The cat", tags=("red", "blue"), parent=task_id(7)
+        8,
+        name="Resize",
+        key="Zürich",
+        alias="The cat",
+        tags=("red", "blue"),
+        parent=task_id(7),
+        payload=b"cat.PNG",
     )
-    return driver.task(8)
+    found = driver.task(8)
+    found.outcome = Outcome(error=Error("ValueError", "no card"))
+    return found
 
 
 MATCHING: list[dict[str, Any]] = [
@@ -36,6 +44,10 @@ MATCHING: list[dict[str, Any]] = [
     {"parent": task_id(7)},
     {"batch": 1},
     {"older_than_us": NOW_US + 1},
+    {"newer_than_us": NOW_US},
+    {"contains": "cat.PNG"},
+    {"contains": "no card"},
+    {"contains": "valueERROR: No"},
     {"text": "size"},
     {"text": "RESIZE"},
     {"text": "zür"},
@@ -58,6 +70,9 @@ OTHERS: list[dict[str, Any]] = [
     {"parent": task_id(8)},
     {"batch": 2},
     {"older_than_us": NOW_US},
+    {"newer_than_us": NOW_US + 1},
+    {"contains": "cat.png"},  # The payload is bytes, which have no case.
+    {"contains": "Resize"},
     {"text": "dog"},
     {"text": "ZÜR"},  # Only ASCII letters have a case, as in SQL.
     {"text": task_id(8).hex()[1:]},

@@ -93,6 +93,8 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     batch: int = 0
     text: str = ""
     older_than_us: int = 0
+    newer_than_us: int = 0
+    contains: str = ""
     queues: tuple[str, ...] = ()
     sort: str = "-created"
     limit: int = PAGE_ROWS_DEFAULT
@@ -134,9 +136,11 @@ class Question(Generic[T]):
         """Answer the query; raises `Refused`."""
         self.admit(namespace)
         numbers = (about.batch, about.older_than_us, about.before, about.offset)
-        times = (about.since_us, about.until_us, about.step_s)
+        times = (about.newer_than_us, about.since_us, about.until_us, about.step_s)
         if not all(0 <= number <= TIME_US_MAX for number in numbers + times):
-            names = "batch, older_than_us, before, offset, since_us, until_us and step_s"
+            names = (
+                "batch, older_than_us, newer_than_us, before, offset, since_us, until_us and step_s"
+            )
             message = f"query {self.name!r}: {names} must be 0 to {TIME_US_MAX}"
             raise Refused(Refusal(Code.INVALID, message))
         return await self._ask(broker, namespace, about)
@@ -260,6 +264,8 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
         about.text,
         about.older_than_us,
         _queues_meant(about),
+        about.newer_than_us,
+        about.contains,
     )
     if not wanted.is_sound():
         raise Refused(Refusal(Code.INVALID, "list of tasks: too many queues"))

@@ -153,6 +153,12 @@ class Which(Options):
     older_than: Annotated[
         str, opt("--older-than DURATION", "Submitted longer ago than this, such as 7d.", _PANEL)
     ] = ""
+    newer_than: Annotated[
+        str, opt("--newer-than DURATION", "Submitted within this time, such as 1h.", _PANEL)
+    ] = ""
+    contains: Annotated[
+        str, opt("--contains TEXT", "With this text in the error or the payload.", _PANEL)
+    ] = ""
 
     def is_empty(self) -> bool:
         return not any(vars(self).values())
@@ -185,6 +191,8 @@ class Which(Options):
             batch=self.batch,
             text=self.text.replace("-", "") if _looks_like_id(self.text) else self.text,
             older_than_us=now_us() - duration_us(self.older_than) if self.older_than else 0,
+            newer_than_us=now_us() - duration_us(self.newer_than) if self.newer_than else 0,
+            contains=self.contains,
         )
 
 

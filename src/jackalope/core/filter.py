@@ -15,10 +15,10 @@ from jackalope.core.lifecycle import State
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX, TIME_US_MAX
 
 if TYPE_CHECKING:
-    from jackalope.core.task import Task
+    from jackalope.core.task import Error, Task
 
 
-class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Conditions that must all hold; empty ones are ignored."""
 
     states: tuple[State, ...] = ()  # the state is one of these
@@ -33,11 +33,16 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     older_than_us: int = 0  # created before
     queues: tuple[str, ...] = ()  # in one of these queues
+    newer_than_us: int = 0  # created then or later
+    # contained in the error, in any case of ASCII letters, or in the payload as it is; not looked
+    # for in the blob store
+    contains: str = ""
 
     def is_sound(self) -> bool:
         """Return whether its numbers are within the bounds of tasks and storage."""
         return (
             0 <= self.older_than_us <= TIME_US_MAX
+            and 0 <= self.newer_than_us <= TIME_US_MAX
             and 0 <= self.batch <= TIME_US_MAX
             and len(self.queues) <= QUEUES_PER_API_KEY_MAX
         )
@@ -69,7 +74,9 @@ def matches(wanted: Filter, task: Task) -> bool:
         and (not wanted.parent or options.parent == wanted.parent)
         and (not wanted.batch or task.batch == wanted.batch)
         and (not wanted.older_than_us or task.created_us < wanted.older_than_us)
+        and (not wanted.newer_than_us or task.created_us >= wanted.newer_than_us)
         and (not wanted.text or _has_text(task, wanted.text))
+        and (not wanted.contains or _contains(task, wanted.contains))
     )
 
 
@@ -78,3 +85,16 @@ def _has_text(task: Task, text: str) -> bool:
     texts = (task.name, task.key, task.options.alias)
     is_named = any(wanted in each.encode().lower() for each in texts)
     return is_named or task.id.hex().encode().startswith(wanted)
+
+
+def _contains(task: Task, text: str) -> bool:
+    wanted = text.encode()
+    if isinstance(task.payload, bytes) and wanted in task.payload:
+        return True
+    error = task.outcome.error if task.outcome is not None else None
+    return error is not None and wanted.lower() in error_line(error).encode().lower()
+
+
+def error_line(error: Error) -> str:
+    """Return an error in one line, as it is searched for."""
+    return f"{error.type}: {error.message}"

@@ -135,6 +135,8 @@ def any_filter(chance: random.Random) -> Filter:
         key=chance.choice(["", "", "", "k1"]),
         text=chance.choice(["", "", "", "N2"]),
         older_than_us=chance.choice([0, 0, 0, 1_000_008]),
+        newer_than_us=chance.choice([0, 0, 0, 1_000_008]),
+        contains=chance.choice(["", "", "", "", "boom"]),
         queues=chance.choice([(), (), (), ("kept", "forgotten")]),
     )
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import State
-from jackalope.core.task import Options, Outcome, TaskRow
+from jackalope.core.task import BlobRef, Error, Options, Outcome, TaskRow
 from jackalope.storage import History
 from tests.storage.making import FOREVER_US, make_changes, make_row, task_id
 
@@ -18,6 +18,10 @@ TAGS = ["a", "A", "a,b", '"', "\\", "[1]", "ä", ",", '","']
 PARENTS = [NO_TASK, task_id(7), task_id(8)]
 
 texts = st.sampled_from(TEXTS)
+
+#: In the row, in a column of its own, and in the blob store.
+PAYLOADS = [b"", b"blue \xc3\xa4", b"-" * 5_000 + b"blue", BlobRef("b1", 3)]
+ERRORS = [None, None, Error("Timed", "out"), Error("ValueError", "Blue \u00e4")]
 
 
 @st.composite
@@ -37,7 +41,8 @@ def rows(draw: st.DrawFn) -> list[TaskRow]:
                 tags=tuple(draw(st.lists(st.sampled_from(TAGS), max_size=3))),
                 parent=draw(st.sampled_from(PARENTS)),
             ),
-            outcome=Outcome(forget_us=FOREVER_US),
+            payload=draw(st.sampled_from(PAYLOADS)),
+            outcome=Outcome(error=draw(st.sampled_from(ERRORS)), forget_us=FOREVER_US),
         )
         for task in draw(st.lists(st.binary(min_size=16, max_size=16), max_size=12, unique=True))
     ]
@@ -55,6 +60,8 @@ filters = st.builds(
     batch=st.sampled_from([0, 0, 1, 2]),
     text=st.just("") | texts | st.sampled_from(["B", "b%", "0", "000", "ff", "FF", "f"]),
     older_than_us=st.sampled_from([0, 0, 2, 3, 9]),
+    newer_than_us=st.sampled_from([0, 0, 2, 3, 9]),
+    contains=st.sampled_from(["", "", "ä", "Ä", "BLUE", "blue", "b1", "timed: OUT"]),
     queues=st.sampled_from([(), (), ("q",), ("Q", "r", "s"), ("s",)]),
 )
 
@@ -78,8 +85,16 @@ def is_wanted(row: TaskRow, wanted: Filter) -> bool:
             wanted.batch in {0, row.batch},
             any(text in fold(name) for name in names) or row.id.hex().startswith(text),
             not wanted.older_than_us or row.created_us < wanted.older_than_us,
+            row.created_us >= wanted.newer_than_us,
+            not wanted.contains or is_contained(row, wanted.contains),
         )
     )
+
+
+def is_contained(row: TaskRow, text: str) -> bool:
+    error = row.outcome.error if row.outcome else None
+    is_in_error = error is not None and fold(text) in fold(f"{error.type}: {error.message}")
+    return is_in_error or (isinstance(row.payload, bytes) and text.encode() in row.payload)
 
 
 @settings(max_examples=300, deadline=None)

@@ -48,7 +48,7 @@ def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
     """Apply an action to each selected task."""
     if command.filter is not None and not command.filter.is_sound():
         message = (
-            f"filter: older_than_us and batch must be 0 to {TIME_US_MAX}, "
+            f"filter: older_than_us, newer_than_us and batch must be 0 to {TIME_US_MAX}, "
             f"queues at most {QUEUES_PER_API_KEY_MAX}"
         )
         return Refusal(Code.INVALID, message)

@@ -124,6 +124,7 @@ def _retry_of(retry: pb.Retry) -> Retry:
 def filter_of(given: pb.TaskFilter) -> Filter:
     try:
         older_than_us = from_time(given, "older_than")
+        newer_than_us = from_time(given, "newer_than")
     except BadField as bad:
         raise bad.below("filter") from None
     states = [
@@ -140,6 +141,8 @@ def filter_of(given: pb.TaskFilter) -> Filter:
         batch=given.batch,
         text=given.text,
         older_than_us=older_than_us,
+        newer_than_us=newer_than_us,
+        contains=given.contains,
     )
 
 

@@ -69,6 +69,7 @@ class Database:
         synchronous: Literal["FULL", "NORMAL"],
         cache_bytes: int,
         wal_bytes_max: int,
+        functions: Mapping[str, Callable[..., bool]] | None = None,
     ) -> None:
         self.file = str(path) if path else "memory"  # what to call it in messages
         # about how much has gathered in the WAL; each writer adds to it, and when it reaches
@@ -78,6 +79,7 @@ class Database:
         self._synchronous = synchronous
         self._cache_bytes = cache_bytes
         self._wal_bytes_max = wal_bytes_max
+        self._functions = functions or {}  # of Python, for use in statements
         self._wal: int | None = None
         self._lock = Lock()
         self._broken: StorageFault | None = None
@@ -99,6 +101,8 @@ class Database:
             self._path or ":memory:", timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         connection.execute(f"PRAGMA cache_size = {-self._cache_bytes // 1024}")
+        for name, function in self._functions.items():
+            connection.create_function(name, -1, function, deterministic=True)
         return connection
 
     def _open_writer(self, form: Format) -> None:

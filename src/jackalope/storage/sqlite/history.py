@@ -451,12 +451,23 @@ def _states(wanted: Filter, *, is_split: bool) -> list[tuple[list[str], Params]]
     return [([f"state IN ({marks})"], [str(state) for state in wanted.states])]
 
 
+#: Fields of a filter that are compared as they are.
+_PLAIN_CONDITIONS = {
+    "queue": "queue = ?",
+    "name": "name = ?",
+    "key": "key = ?",
+    "batch": "batch = ?",
+    "older_than_us": "created_us < ?",
+    "newer_than_us": "created_us >= ?",
+}
+
+
 def _conditions(namespace: str, wanted: Filter, without: Sequence[str]) -> tuple[list[str], Params]:
     """Return the conditions of a filter, but for the state, and their parameters."""
     where, params = ["namespace = ?"], Params([namespace])
-    for column in ("queue", "name", "key", "batch"):
-        if value := getattr(wanted, column):
-            where.append(f"{column} = ?")
+    for field, condition in _PLAIN_CONDITIONS.items():
+        if value := getattr(wanted, field):
+            where.append(condition)
             params.append(value)
     if wanted.queues:
         where.append(f"queue IN ({', '.join('?' * len(wanted.queues))})")
@@ -471,9 +482,13 @@ def _conditions(namespace: str, wanted: Filter, without: Sequence[str]) -> tuple
     if wanted.tag:
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE json_each.value = ?)")
         params.append(wanted.tag)
-    if wanted.older_than_us:
-        where.append("created_us < ?")
-        params.append(wanted.older_than_us)
+    if wanted.contains:
+        # The row holds more than the payload: what SQLite finds there is looked at once more.
+        where.append(
+            "(instr(lower(error), ?) OR"
+            " (instr(row, ?) OR instr(payload, ?)) AND has_in_payload(row, payload, ?))"
+        )
+        params += [_fold(wanted.contains), *[wanted.contains.encode()] * 3]
     if wanted.text:
         text = _fold(wanted.text)
         where.append(

@@ -22,9 +22,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from jackalope.core.filter import error_line
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.task import NO_OPTIONS, Attempt, BlobRef, Body, Error, Options, Outcome, TaskRow
+from jackalope.core.task import NO_OPTIONS, Attempt, BlobRef, Body, Options, Outcome, TaskRow
 from jackalope.storage.faults import Corrupt
 from jackalope.storage.sqlite.database import Database, Format, Migration, Value
 
@@ -209,7 +210,7 @@ def to_columns(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
         "crashes": head.crashes,
         "interruptions": head.interruptions,
         "reason": str(outcome.reason) if outcome.reason else "",
-        "error": _error_text(outcome.error) if outcome.error else "",
+        "error": error_line(outcome.error) if outcome.error else "",
         "tags": _encode_json(options.tags).decode() if options.tags else "[]",
         "body_checksum": _body_checksum(payload, result),
         "payload": None if payload is None else bytearray(payload),
@@ -279,8 +280,15 @@ def _shared(row: TaskRow) -> TaskRow:
     return row
 
 
-def _error_text(error: Error) -> str:
-    return f"{error.type}: {error.message}"
+def has_in_payload(row: bytes, payload: bytes | None, wanted: bytes) -> bool:
+    """Return whether the payload of a stored task contains these bytes."""
+    if payload is None:
+        try:
+            body = _decode_head(row).payload
+        except msgspec.DecodeError:
+            return False  # Whoever reads the task itself is told that it is damaged.
+        payload = body if isinstance(body, bytes) else b""
+    return wanted in payload
 
 
 def _body_checksum(payload: bytes | None, result: bytes | None) -> int:
@@ -417,5 +425,10 @@ WAL_BYTES_MAX = 32 * 1024 * 1024
 def open_history(path: Path | None) -> Database:
     """Open the file, and create or migrate its tables. Without a path it is in memory."""
     return Database(
-        path, FORMAT, synchronous="NORMAL", cache_bytes=CACHE_BYTES, wal_bytes_max=WAL_BYTES_MAX
+        path,
+        FORMAT,
+        synchronous="NORMAL",
+        cache_bytes=CACHE_BYTES,
+        wal_bytes_max=WAL_BYTES_MAX,
+        functions={"has_in_payload": has_in_payload},
     )

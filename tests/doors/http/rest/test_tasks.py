@@ -281,6 +281,9 @@ def test_list_filters_pages_and_counts() -> None:
                 "batch=1&queue=b": 5,
                 f"parent={ids[0]}": 0,
                 "older_than=2000-01-01T00:00:00Z": 0,
+                "newer_than=2000-01-01T00:00:00Z": 11,
+                "newer_than=2999-01-01T00:00:00Z": 0,
+                "contains=NotThere": 0,
             }.items():
                 found = (await client.get(f"/api/v1/tasks?{query}")).json()
                 assert (query, found["total"]) == (query, number)

@@ -632,7 +632,7 @@ class GetTaskResponse(_message.Message):
     def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
 
 class TaskFilter(_message.Message):
-    __slots__ = ("states", "queue", "name", "key", "tag", "parent", "batch", "text", "older_than")
+    __slots__ = ("states", "queue", "name", "key", "tag", "parent", "batch", "text", "older_than", "newer_than", "contains")
     STATES_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -642,6 +642,8 @@ class TaskFilter(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     OLDER_THAN_FIELD_NUMBER: _ClassVar[int]
+    NEWER_THAN_FIELD_NUMBER: _ClassVar[int]
+    CONTAINS_FIELD_NUMBER: _ClassVar[int]
     states: _containers.RepeatedScalarFieldContainer[TaskState]
     queue: str
     name: str
@@ -651,7 +653,9 @@ class TaskFilter(_message.Message):
     batch: int
     text: str
     older_than: _timestamp_pb2.Timestamp
-    def __init__(self, states: _Optional[_Iterable[_Union[TaskState, str]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., tag: _Optional[str] = ..., parent: _Optional[str] = ..., batch: _Optional[int] = ..., text: _Optional[str] = ..., older_than: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    newer_than: _timestamp_pb2.Timestamp
+    contains: str
+    def __init__(self, states: _Optional[_Iterable[_Union[TaskState, str]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., tag: _Optional[str] = ..., parent: _Optional[str] = ..., batch: _Optional[int] = ..., text: _Optional[str] = ..., older_than: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., newer_than: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., contains: _Optional[str] = ...) -> None: ...
 
 class ListTasksRequest(_message.Message):
     __slots__ = ("filter", "order", "page_size", "page_token", "include_total")

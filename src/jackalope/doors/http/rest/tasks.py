@@ -205,6 +205,8 @@ class Conditions(msgspec.Struct, forbid_unknown_fields=True):
     parent: Annotated[Id | None, about("Submitted by this task.")] = None
     text: Annotated[MaybeName, about("Contained in name, key or alias.")] = ""
     older_than: Annotated[Time | None, about("Created before.")] = None
+    newer_than: Annotated[Time | None, about("Created then or later.")] = None
+    contains: Annotated[MaybeName, about("Contained in the error or the payload.")] = ""
 
     def to_filter(self, states: tuple[State, ...]) -> Filter:
         """Return them as the core takes them; without states if no state meets them."""
@@ -220,6 +222,8 @@ class Conditions(msgspec.Struct, forbid_unknown_fields=True):
             batch=self.batch,
             text=self.text,
             older_than_us=from_time(self.older_than),
+            newer_than_us=from_time(self.newer_than),
+            contains=self.contains,
         )
 
 
