@@ -21,6 +21,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 INSTALL := -m pip install --quiet
 CODE := $(wildcard src tests bench examples)
+EXTRAS := cluster,docker,grpc,kiwipy,kubernetes,postgres,s3,telemetry
 
 .PHONY: help
 help:  ## Print this list.
@@ -35,26 +36,28 @@ PAGE_PACKAGES := dashboard/node_modules/.package-lock.json
 PAGE_SOURCE := $(shell find dashboard -name node_modules -prune -o -type f -print 2>/dev/null)
 
 .PHONY: setup
-setup: $(READY) $(if $(NPM),$(PAGE)) debian  ## Create .venv with the project and the pinned tools; does nothing when up to date.
+setup: $(READY) $(if $(NPM),$(PAGE))  ## Create .venv with the project and the pinned tools; does nothing when up to date.
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(INSTALL) --constraint constraints.txt pip hatchling editables
-	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[cluster,docker,grpc,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
+	$(BIN)/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]' --group dev
 	touch $@
 
 .PHONY: dashboard
 dashboard: $(PAGE)  ## Build the dashboard into the package; needs npm.
 
 $(PAGE): $(PAGE_PACKAGES) $(PAGE_SOURCE)
-	cd dashboard && npm run --silent build
-	touch $@
+	@echo "dashboard: building the page"
+	@cd dashboard && npm run --silent build
+	@touch $@
 
 $(PAGE_PACKAGES): dashboard/package.json dashboard/package-lock.json
 	@test -n "$(NPM)" || { echo "make: the dashboard needs npm; install Node 20.19 or newer" >&2; exit 1; }
-	cd dashboard && npm ci --silent
-	touch $@
+	@echo "dashboard: installing the packages that build it"
+	@cd dashboard && npm ci --silent --no-audit --no-fund
+	@touch $@
 
 # The tests look at the dashboard with Debian's Chromium, compare the AMQP door with Debian's
 # RabbitMQ, keep a log in Debian's PostgreSQL, and cut the links between the machines of a cluster
@@ -147,7 +150,7 @@ AGAIN = { echo "== Once more, alone. What passes now depends on time: mend the t
 
 .PHONY: test
 test:  ## Run every check and the whole test suite: what CI runs.
-	@$(MAKE) --no-print-directory --jobs 3 check aiida clients
+	@$(MAKE) --no-print-directory --jobs 3 check debian aiida clients
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 60 --durations-min 5 || $(AGAIN)
 
 # The seeds of the simulation are in groups of twenty; one of them is enough for a save.
@@ -160,7 +163,7 @@ quick: $(READY)  ## Run the tests of what decides: under 90 seconds, for every s
 
 # Every fault once, and then whichever chance names: `JACKALOPE_CHAOS_S=600 make chaos`.
 .PHONY: chaos
-chaos: setup  ## Do all faults to a cluster under load, for ten minutes or more; writes docs/explanation/chaos.md.
+chaos: setup debian  ## Do all faults to a cluster under load, for ten minutes or more; writes docs/explanation/chaos.md.
 	$(BIN)/python -m tests.chaos
 
 # In two processes, each of which a tracer makes slow; so tests by chance draw fewer examples. What
@@ -172,7 +175,7 @@ COVERED_ON_DISK := tests/storage tests/broker tests/doors/peer --ignore tests/st
 	--ignore tests/storage/test_failing_disk.py --ignore tests/broker/test_kill.py --ignore tests/broker/telemetry
 
 .PHONY: coverage
-coverage: setup  ## Measure the branches of core, storage and wire that the tests reach.
+coverage: setup debian  ## Measure the branches of core, storage and wire that the tests reach.
 	$(BIN)/coverage erase
 	export JACKALOPE_TESTS=brief; $(COVERED) $(COVERED_HERE) & first=$$!; \
 		$(COVERED) $(COVERED_ON_DISK); wait $$first
@@ -202,9 +205,62 @@ BASE :=
 bench-quick: setup  ## Compare the working tree with the last release, in turns: under 4 minutes.
 	$(BIN)/python -m bench compare $(if $(BASE),--base $(BASE))
 
+# An environment of its own, with what `pip install jackalope` brings and nothing else.
+DEMO := build/demo
+
 .PHONY: demo
-demo: setup  ## Paint a large picture with three workers, one of which is killed on the way.
-	$(BIN)/python -m examples.mandelbrot
+demo: $(DEMO)/.ready $(if $(NPM),$(PAGE))  ## Paint a large picture with three workers, one of which is killed on the way.
+	@$(DEMO)/bin/python -m examples.mandelbrot
+
+$(DEMO)/.ready: pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	@echo "demo: making $(DEMO), an environment with Jackalope and what it needs"
+	@test -x $(DEMO)/bin/python || $(PYTHON) -m venv $(DEMO)
+	@$(DEMO)/bin/python $(INSTALL) --constraint constraints.txt pip hatchling editables
+	@$(DEMO)/bin/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable .
+	@touch $@
+
+# A release: what an index gets. `make dist URL=https://...` names where the project lives on the web,
+# for the links that an index shows.
+RELEASE := build/release
+URL :=
+
+.PHONY: dist
+dist: $(PAGE) $(RELEASE)/.ready  ## Build the sdist and the wheel, and use the wheel in a new environment.
+	rm -rf dist
+	JACKALOPE_URL="$(URL)" $(RELEASE)/bin/hatchling build -t sdist -t wheel
+	@test -n "$(URL)" || echo "make: no URL=...: the packages have no links to the project" >&2
+	$(RELEASE)/bin/python -m tests.release dist
+
+$(RELEASE)/.ready: constraints.txt
+	@test -n "$(PYTHON)" || { echo "make: found no Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	test -x $(RELEASE)/bin/python || $(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python $(INSTALL) --constraint constraints.txt pip hatchling editables
+	touch $@
+
+# Every supported interpreter that this machine has, pyenv's too. `make test-pythons TESTS=tests/core`
+# runs a part of the suite.
+PYTHONS := 3.11 3.12 3.13 3.14
+TESTS :=
+
+.PHONY: test-pythons
+test-pythons: $(if $(NPM),$(PAGE)) debian  ## Run the suite on every interpreter from 3.11 to 3.14 that this machine has.
+	@had= lacked= failed=; for version in $(PYTHONS); do \
+		python=; for p in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
+			$$p -c "$(USABLE) or '%d.%d' % sys.version_info[:2] != '$$version'" 2>/dev/null && python=$$p && break; done; \
+		if test -z "$$python"; then lacked="$$lacked $$version"; continue; fi; \
+		had="$$had $$version"; echo "== Python $$version: $$python"; \
+		$(MAKE) --no-print-directory test-python VERSION=$$version PYTHON="$$python" || failed="$$failed $$version"; done; \
+	echo "== passed on:$$(for v in $$had; do case " $$failed " in *" $$v "*) ;; *) echo -n " $$v";; esac; done)"; \
+	test -z "$$lacked" || echo "== not on this machine:$$lacked"; \
+	test -z "$$failed" || { echo "== FAILED on:$$failed" >&2; exit 1; }
+
+.PHONY: test-python
+test-python:
+	test -x build/python-$(VERSION)/bin/python || $(PYTHON) -m venv build/python-$(VERSION)
+	build/python-$(VERSION)/bin/python $(INSTALL) --constraint constraints.txt pip hatchling editables
+	build/python-$(VERSION)/bin/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]' --group dev
+	build/python-$(VERSION)/bin/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
 .PHONY: bench-setup
 bench-setup: setup  ## Install the peers' servers (Debian, as root) and clients; bench does it too.
@@ -220,7 +276,7 @@ constraints:  ## Write constraints.txt anew from the newest tools; review the di
 	rm -rf build/constraints
 	$(PYTHON) -m venv build/constraints
 	build/constraints/bin/python $(INSTALL) --upgrade pip hatchling editables
-	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[cluster,docker,http,kiwipy,kubernetes,postgres,s3,telemetry]' --group dev
+	build/constraints/bin/python $(INSTALL) --no-build-isolation --editable '.[$(EXTRAS)]' --group dev
 	build/constraints/bin/python -m pip list --format=freeze --exclude-editable \
 		| grep -v '^setuptools==' | LC_ALL=C sort --ignore-case > build/constraints.txt
 	mv build/constraints.txt constraints.txt

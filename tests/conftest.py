@@ -1,7 +1,8 @@
 """What holds for all tests: how hard Hypothesis tries, which files begin, what is stored."""
 
 import signal
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,24 @@ _FIRST = [Path(__file__).parent / name for name in ("aiida", "simulation", "acce
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not any(item.path.is_relative_to(folder) for folder in _FIRST))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what was skipped and why, so that a green run on a bare machine does not deceive."""
+    lines = skipped_lines(terminalreporter.stats.get("skipped", []))
+    if lines:
+        terminalreporter.section("skipped, and why")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+def skipped_lines(reports: Iterable[pytest.CollectReport | pytest.TestReport]) -> list[str]:
+    """Return each reason once, with how many tests were skipped for it, the most first."""
+    reasons: Counter[str] = Counter()
+    for report in reports:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    return [f"{count:5}  {reason}" for reason, count in reasons.most_common()]
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -52,9 +52,6 @@ _CLIENTS = {
     VENV_FANOUT: ["distributed", "ray", "uvloop"],
 }
 
-#: What of Jackalope is measured and not a part of every installation.
-_EXTRAS = "[http]"
-
 _POLICY = Path("/usr/sbin/policy-rc.d")
 
 
@@ -107,7 +104,7 @@ def _install_venv(venv: str) -> None:
     constraints = ["--constraint", str(ROOT / "constraints.txt")]
     _run(*pip, *constraints, "pip", "hatchling", "editables")
     _run(*pip, *_CLIENTS[venv])
-    _run(*pip, "--no-build-isolation", "--editable", f"{ROOT}{_EXTRAS}")
+    _run(*pip, "--no-build-isolation", "--editable", str(ROOT))
     (folder / ".ready").write_text(_fingerprint(venv))
 
 
@@ -121,7 +118,7 @@ def _is_venv_ready(venv: str) -> bool:
 def _fingerprint(venv: str) -> str:
     """Return what changes when the environment is out of date."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return json.dumps([_CLIENTS[venv], _EXTRAS, project], indent=1)
+    return json.dumps([_CLIENTS[venv], project], indent=1)
 
 
 def _install_servers() -> None:

@@ -57,11 +57,12 @@ def blocks_of(text: str) -> list[Block]:
 
 
 class Follower:
-    """Does what a page says, in a folder, with a broker at a port of its own."""
+    """Does what a page says, in a folder, with a broker at ports of its own."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, http_port: int = 0) -> None:
         self._folder = folder
         self._port = str(port)
+        self._http_port = str(http_port)
         self._terminals: dict[str, subprocess.Popen[str]] = {}
         bin_folder = Path(sys.executable).parent
         others = {name: text for name, text in os.environ.items() if "JACKALOPE" not in name}
@@ -70,7 +71,8 @@ class Follower:
             "COLUMNS": "140",
             "JACKALOPE_BROKER": f"127.0.0.1:{port}",
             "JACKALOPE_NATIVE__PORT": self._port,
-            "JACKALOPE_HTTP__ENABLED": "false",
+            "JACKALOPE_HTTP__ENABLED": "true" if http_port else "false",
+            "JACKALOPE_HTTP__PORT": self._http_port,
             "PYTHONUNBUFFERED": "1",
             # The plugins of this project's own tests are slow to load.
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
@@ -78,7 +80,7 @@ class Follower:
         }
 
     def follow(self, block: Block) -> None:
-        text = block.text.replace("7420", self._port)
+        text = block.text.replace("7420", self._port).replace("7421", self._http_port)
         here = Block(block.kind, block.words, text)
         if block.kind == "python":
             with (self._folder / block.words[0]).open("a") as file:

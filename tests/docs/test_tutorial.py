@@ -11,7 +11,7 @@ TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
 
 def test_every_block_works_as_it_stands(tmp_path: Path) -> None:
-    follower = Follower(tmp_path, free_port())
+    follower = Follower(tmp_path, free_port(), free_port())
     try:
         for block in blocks_of(TUTORIAL.read_text()):
             follower.follow(block)
@@ -25,7 +25,7 @@ def test_every_block_is_followed() -> None:
     assert 2 * len(blocks) == sum(line.startswith("```") for line in text.splitlines())
     assert {block.kind for block in blocks} == {"python", "console", "sh"}
     assert [block.text for block in blocks if block.kind == "sh"] == [
-        "python -m venv .venv\nsource .venv/bin/activate\npip install jackalope\n"
+        "python -m venv .venv\nsource .venv/bin/activate\npip install jackalope pytest\n"
     ]
 
 

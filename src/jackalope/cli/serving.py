@@ -430,7 +430,7 @@ async def _open_management(
     if not wanted.management:
         return None
     if not has_http():
-        raise bad_config(["amqp.management: needs pip install 'jackalope[http]'"])
+        raise bad_config([f"amqp.management: needs the HTTP door; {HOW_TO_HAVE_HTTP}"])
     from jackalope.doors.amqp.server import ConnectionRegistry
     from jackalope.doors.http.management.server import ManagementDoor
 

@@ -152,11 +152,9 @@ class NativeConfig(ListenConfig, frozen=True):
 
 
 class HttpConfig(ListenConfig, frozen=True):
-    """The HTTP door: REST, WebSockets, metrics and health. It needs `jackalope[http]`."""
+    """The HTTP door: the dashboard, REST, WebSockets, metrics and health."""
 
-    enabled: Annotated[bool, _about("Open the HTTP door, if `jackalope[http]` is installed.")] = (
-        True
-    )
+    enabled: Annotated[bool, _about("Open the HTTP door.")] = True
     port: Port = 7421
     monitoring_port: Annotated[
         int,
@@ -277,9 +275,7 @@ class AmqpConfig(ListenConfig, frozen=True):
             "authenticates with EXTERNAL gets the API key with the name of its certificate."
         ),
     ] = ""
-    management: Annotated[
-        bool, _about("Serve RabbitMQ's management API too. It needs `jackalope[http]`.")
-    ] = False
+    management: Annotated[bool, _about("Serve RabbitMQ's management API too.")] = False
     management_port: Annotated[
         int, _about("The port of the management API; 0 for any free one.", ge=0, le=65_535)
     ] = 15_672

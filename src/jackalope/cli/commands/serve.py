@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from jackalope.broker.config.loader import Loaded
 
 
-HOW_TO_HAVE_HTTP = "pip install 'jackalope[http]' brings it; --no-http does without"
+HOW_TO_HAVE_HTTP = "pip install jackalope brings its packages; --no-http does without"
 
 
 def has_http() -> bool:
