@@ -69,6 +69,9 @@ PAGE_ROWS_MAX = 1_000
 #: How many rows may be counted off; further pages need a cursor, which costs nothing.
 OFFSET_ROWS_MAX = 100_000
 
+#: How much of each payload a list has at most.
+PAYLOAD_HEAD_BYTES_MAX = 1_024
+
 
 class Refused(Exception):
     """The query cannot be answered."""
@@ -84,6 +87,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: TaskId = TaskId(b"")
     alias: str = ""
     bodies: bool = False
+    payload_head: int = 0
     states: tuple[State, ...] = ()
     queue: str = ""
     name: str = ""
@@ -271,6 +275,7 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
         raise Refused(Refusal(Code.INVALID, "list of tasks: too many queues"))
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
     offset = min(about.offset, OFFSET_ROWS_MAX)
+    head = min(max(about.payload_head, 0), PAYLOAD_HEAD_BYTES_MAX)
 
     try:
         sort = Sort(about.sort)
@@ -295,16 +300,18 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
                 limit=limit,
                 cursor=about.cursor,
                 offset=offset,
+                payload_head=head,
                 unwritten=unwritten,
             )
             total = None
             if about.total:
                 total = broker.totals.count(history, namespace, wanted, unwritten)
-            return TaskPage([view_of_row(row) for row in page.rows], page.cursor, total)
+            views = [view_of_row(row, with_payload=bool(head)) for row in page.rows]
+            return TaskPage(views, page.cursor, total)
 
         return await broker.off_loop(merge)
 
-    what = (namespace, wanted, sort, limit, about.cursor, offset, about.total)
+    what = (namespace, wanted, sort, limit, about.cursor, offset, about.total, head)
     return await broker.lists.ask(what, look)
 
 

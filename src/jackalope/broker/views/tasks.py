@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import islice
 
+import msgspec
+
 from jackalope.broker.access import sees
 from jackalope.core import Core
 from jackalope.core.durations import SECOND
@@ -48,9 +50,12 @@ def view_of_task(core: Core, task: Task) -> TaskView:
     )
 
 
-def view_of_row(row: TaskRow) -> TaskView:
-    """Return the view of a stored task, without its bodies."""
-    return _view(row, row.namespace, row.queue)
+def view_of_row(row: TaskRow, *, with_payload: bool = False) -> TaskView:
+    """Return the view of a stored task, without its bodies, or with what the row has of one."""
+    view = _view(row, row.namespace, row.queue)
+    if with_payload and isinstance(row.payload, bytes):
+        return msgspec.structs.replace(view, payload=row.payload)
+    return view
 
 
 def _view(

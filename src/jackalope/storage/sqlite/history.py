@@ -43,9 +43,9 @@ from jackalope.storage.sqlite.history_writer import IS_PAST, PAST, Writer, Write
 from jackalope.storage.sqlite.schema import (
     IS_ENDED,
     WHOLE,
-    WITHOUT_BODIES,
     from_columns,
     open_history,
+    with_head,
     without_bodies,
 )
 
@@ -198,6 +198,7 @@ class History:
         cursor: str = "",
         offset: int = 0,
         with_bodies: bool = False,
+        payload_head: int = 0,
         unwritten: Unwritten | None = None,
     ) -> Page:
         """Return the next rows of a list.
@@ -205,8 +206,8 @@ class History:
         A cursor goes on behind the last row of its page. What is stored or removed meanwhile shifts
         nothing; a task whose sorted value changes meanwhile may appear twice or not at all. An
         offset counts rows off first; a cursor does the same at no cost. Inline payloads and results
-        are left empty unless `with_bodies`. `unwritten` is what memory has in place of what is
-        stored.
+        are left empty unless `with_bodies`, but for the first `payload_head` bytes of a payload.
+        `unwritten` is what memory has in place of what is stored.
         """
         must(limit > 0, "a page has at least one row", limit)
         sort, newer = Sort(sort), unwritten or Unwritten()
@@ -223,14 +224,14 @@ class History:
                 found += [(value, task, 0) for (value, task), _ in newer.tasks]
                 found.sort(key=itemgetter(0, 1), reverse=sort.startswith("-"))
             found = found[offset:count]
-            columns = WHOLE if with_bodies else WITHOUT_BODIES
+            columns = WHOLE if with_bodies else with_head(payload_head)
             sql = f"SELECT {columns} FROM tasks WHERE serial IN ({{}})"
             stored = execute_in(connection, sql, [serial for *_, serial in found[:limit] if serial])
         rows = {row.id: row for row in (from_columns(self._db.file, each) for each in stored)}
         rows |= {row.id: row for _, row in newer.tasks}
         shown = [rows[task] for _, task, _ in found[:limit]]
         if not with_bodies:
-            shown = list(map(without_bodies, shown))
+            shown = [without_bodies(row, payload_head) for row in shown]
         if len(found) <= limit:
             return Page(shown)
         value, task, _ = found[limit - 1]

@@ -81,7 +81,6 @@ PLAIN = tuple(name for name in COLUMNS if name not in USUAL)
 
 #: What `from_columns` takes, with and without bodies of columns of their own.
 WHOLE = "id, row, row_checksum, body_checksum, payload, result"
-WITHOUT_BODIES = "id, row, row_checksum, NULL, NULL, NULL"
 
 #: Payload and result are a part of `row` up to this many bytes, and have columns of their own
 #: beyond: lists read every row that they show.
@@ -220,7 +219,7 @@ def to_columns(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
 
 
 def from_columns(file: str, columns: Sequence[Any]) -> TaskRow:
-    """Rebuild a task from the columns `WHOLE` or `WITHOUT_BODIES`.
+    """Rebuild a task from the columns `WHOLE`, or those of `with_head`.
 
     A damaged one raises `Corrupt`, naming the task.
     """
@@ -248,11 +247,19 @@ def blobs_of(head: Head) -> list[str]:
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
 
 
-def without_bodies(row: TaskRow) -> TaskRow:
-    """Return the task without an inline payload and result; the reference to a blob stays."""
+def with_head(payload_head: int) -> str:
+    """Return what `from_columns` takes for a task without bodies but for a part of the payload."""
+    return f"id, row, row_checksum, NULL, substr(payload, 1, {payload_head}), NULL"
+
+
+def without_bodies(row: TaskRow, payload_head: int = 0) -> TaskRow:
+    """Return the task without an inline payload, but for its head, and without a result.
+
+    The reference to a blob stays.
+    """
     payload, outcome = row.payload, row.outcome
     if isinstance(payload, bytes):
-        payload = b""
+        payload = payload[:payload_head]
     if outcome is not None and isinstance(outcome.result, bytes):
         outcome = replace(outcome, result=b"")
     return replace(row, payload=payload, outcome=outcome)

@@ -1,6 +1,7 @@
 """Tasks over REST: the fields and statuses of the task API, and ours beside them."""
 
 import asyncio
+import base64
 from base64 import b64decode, b64encode
 from typing import Any
 from uuid import UUID, uuid4
@@ -258,7 +259,14 @@ def test_list_filters_pages_and_counts() -> None:
         async with open_http() as house:
             client = house.client
             ids = [await submit(client, queue=q) for q in ("a", "b") * 5]
-            await submit(client, queue="a", task_type="crop", tags=["night"], key="k")
+            content = base64.b64encode(b"at midnight" + b"-" * 2_000).decode()
+            await submit(
+                client, queue="a", task_type="crop", tags=["night"], key="k", payload=content
+            )
+            heads = (await client.get("/api/v1/tasks?task_type=crop&payload_head=11")).json()[
+                "tasks"
+            ]
+            assert base64.b64decode(heads[0]["payload_head"]) == b"at midnight"
             page = (await client.get("/api/v1/tasks?limit=4&task_type=resize")).json()
             assert (page["total"], len(page["tasks"])) == (10, 4)
             seen = [task["task_id"] for task in page["tasks"]]
@@ -284,6 +292,7 @@ def test_list_filters_pages_and_counts() -> None:
                 "newer_than=2000-01-01T00:00:00Z": 11,
                 "newer_than=2999-01-01T00:00:00Z": 0,
                 "contains=NotThere": 0,
+                "contains=midnight": 1,
             }.items():
                 found = (await client.get(f"/api/v1/tasks?{query}")).json()
                 assert (query, found["total"]) == (query, number)
@@ -488,6 +497,8 @@ def test_an_event_is_sent_to_a_task() -> None:
                 each["detail"] for each in answer.json()["history"] if each["what"] == "event"
             ] == ["approved", "approved"]
             assert (await client.post(url, json={"dat": 1})).status_code == 400
+            large = await client.post(url, json={"data": [-(2**70)]})
+            assert (large.status_code, large.json()["reason"]) == (400, "invalid")
             unknown = await client.post(f"/api/v1/tasks/{uuid4()}/events/approved")
             assert unknown.status_code == 404
             await client.delete(f"/api/v1/tasks/{task_id}")

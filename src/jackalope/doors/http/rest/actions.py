@@ -16,8 +16,9 @@ from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import PENDING
-from jackalope.core.limits import ITEMS_PER_COMMAND_MAX
+from jackalope.core.limits import COUNT_MAX, ITEMS_PER_COMMAND_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.values import value_problem
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
 from jackalope.doors.http.request import (
@@ -108,6 +109,8 @@ class EventGiven(msgspec.Struct, forbid_unknown_fields=True):
 async def send_event(request: Request, task_id: str, event: str) -> Response:
     """Send an event to a task that waits for it, or will."""
     given = await read_body(request, EventGiven) if request.header("content-type") else EventGiven()
+    if problem := value_problem(given.data, COUNT_MAX):  # The core limits the size.
+        raise Rejected(400, f"data: {problem}")
     data = b"" if given.data is None else msgspec.msgpack.encode(given.data)
     await ask(request, SendEvent(task=task_id_of(task_id), event=event, data=data))
     return nothing()

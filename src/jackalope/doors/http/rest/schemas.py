@@ -352,6 +352,7 @@ show = shape_of(
         "depends_on": "dependencies",
         "error": "failure",
         "request": "signal",
+        "payload": "payload_head",
     },
     nullable=("worker", "parent", "fence", "waits_for"),
     inner={
@@ -372,7 +373,7 @@ show = shape_of(
             took_seconds=(float, lambda view: view.took_us / SECOND),
         ),
     },
-    without=("payload", "timeout_us", "tried_us"),
+    without=("timeout_us", "tried_us"),
     defaults={"waiting_for": (), "steps": [], "waits_for": None},
     status=(Status, lambda view: STATUS[view.state]),
     error=(str | None, error_text),

@@ -9,7 +9,7 @@ import msgspec
 from jackalope.broker import queries
 from jackalope.broker.body_streams import store_payload
 from jackalope.broker.client_session import of_kind
-from jackalope.broker.queries import About, Refused, task_and_bodies
+from jackalope.broker.queries import PAYLOAD_HEAD_BYTES_MAX, About, Refused, task_and_bodies
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.filter import Filter
@@ -246,6 +246,10 @@ class ListQuery(Conditions, forbid_unknown_fields=True):
     ] = 0
     sort: Annotated[Sort, about("The order; `-` for descending.")] = Sort.CREATED_LAST
     cursor: Annotated[str, about("The cursor of the previous page.", max_length=1_024)] = ""
+    payload_head: Annotated[
+        int,
+        about("The maximum number of bytes of `payload_head`.", ge=0, le=PAYLOAD_HEAD_BYTES_MAX),
+    ] = 0
 
 
 @routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
@@ -267,6 +271,7 @@ async def list_tasks(request: Request) -> Response:
         offset=query.offset,
         cursor=query.cursor,
         total=not query.cursor,
+        payload_head=query.payload_head,
         **msgspec.structs.asdict(wanted),
     )
     page = await queries.tasks(door_of(request).broker, namespace, asked)
