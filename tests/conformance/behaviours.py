@@ -11,14 +11,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from time import monotonic
+from time import monotonic, time_ns
 
+import msgspec
 import pytest
 
 from jackalope.core.ids import TaskId
 from jackalope.task_ids import new_task_id
 from tests.conformance.broker import ClosedBroker, OpenBroker, Ports
-from tests.conformance.driver import Driver, NewTask, Refused, Shown
+from tests.conformance.driver import DoneStep, Driver, NewTask, Refused, Shown
 
 #: Above what fits into a record, so that it goes through the blob store.
 LARGE_BYTES = 1024 * 1024
@@ -361,6 +362,164 @@ async def resume_after_a_restart(stage: Stage) -> None:
     assert later is not None
     assert (later.task, later.fence > attempt.fence) == (waiting, True)
     await worker.finish(later)
+
+
+# Steps.
+
+
+@behaviour
+async def steps_are_done_once(stage: Stage) -> None:
+    driver = stage.connect()
+    (task,) = await submitted(driver, NewTask(stage.queue))
+    worker = await driver.worker(f"{stage.queue}-w", stage.queue)
+    attempt = await worker.claim()
+    assert attempt is not None
+    assert attempt.steps == ()
+    await worker.step(attempt, 0, "charge", b"paid")
+    await worker.step(attempt, 0, "charge", b"paid")  # Saying it again is harmless.
+    await refusal(worker.step(attempt, 0, "charge", b"paid twice"), "wrong_state")
+    await refusal(worker.step(attempt, 0, "refund", b"paid"), "wrong_state")
+    await refusal(worker.step(attempt, 1, "pack", bytes(64 * 1024 + 1)), "too_large", "invalid")
+    await refusal(worker.step(attempt, 1_000, "pack", b""), "too_many", "invalid")
+    stale = type(attempt)(task, attempt.fence + 1, "", b"", 1)
+    await refusal(worker.step(stale, 1, "pack", b""), "stale_fence")
+    assert (await driver.task(task)).steps == ("charge",)
+    await worker.release(attempt)
+    again = await worker.claim()
+    assert again is not None
+    assert again.steps == (DoneStep("charge", b"paid"),)
+    await worker.finish(again, b"shipped")
+    ended = await driver.task(task)
+    assert (ended.state, ended.steps) == ("succeeded", ("charge",))
+
+
+@behaviour
+async def a_sleep_needs_no_worker(stage: Stage) -> None:
+    driver = stage.connect()
+    (task,) = await submitted(driver, NewTask(stage.queue))
+    worker = await driver.worker(f"{stage.queue}-w", stage.queue)
+    attempt = await worker.claim()
+    assert attempt is not None
+    await refusal(worker.suspend(attempt, 0, "sleep"), "invalid")
+    assert await worker.suspend(attempt, 0, "sleep", after_s=0.3) is None
+    await refusal(worker.finish(attempt, b"too late"), "stale_fence")
+    slept = await driver.task(task)
+    assert (slept.state, slept.steps, slept.failures) == ("scheduled", ("sleep",), 0)
+    assert await driver.explain(task)
+    again = await worker.claim(20)
+    assert again is not None
+    assert (again.task, again.number, again.fence > attempt.fence) == (task, 2, True)
+    assert again.steps == (DoneStep("sleep"),)
+    assert await worker.suspend(again, 0, "sleep", after_s=0.3) == DoneStep("sleep")
+    await worker.finish(again)
+
+
+@behaviour
+async def an_event_ends_a_wait(stage: Stage) -> None:
+    driver = stage.connect()
+    (task,) = await submitted(driver, NewTask(stage.queue))
+    worker = await driver.worker(f"{stage.queue}-w", stage.queue)
+    attempt = await worker.claim()
+    assert attempt is not None
+    # One that comes before its wait is kept, and taken at once.
+    await driver.send_event(task, "paid", {"by": "Ann"})
+    paid = await worker.suspend(attempt, 0, "wait for paid", event="paid")
+    assert paid is not None
+    assert msgspec.msgpack.decode(paid.result) == {"by": "Ann"}
+    assert await worker.suspend(attempt, 1, "wait for approved", 60, "approved") is None
+    assert (await driver.task(task)).waits_for == "approved"
+    await driver.send_event(task, "other", None)
+    assert (await driver.task(task)).state == "scheduled"
+    await driver.send_event(task, "approved", [1, "two"])
+    again = await worker.claim()
+    assert again is not None
+    assert [each.name for each in again.steps] == ["wait for paid", "wait for approved"]
+    assert msgspec.msgpack.decode(again.steps[1].result) == [1, "two"]
+    assert await worker.suspend(again, 2, "wait for more", 0.2, "more") is None
+    late = await worker.claim(20)
+    assert late is not None
+    assert late.steps[2] == DoneStep("wait for more", b"", is_late=True)
+    await worker.finish(late)
+    await refusal(driver.send_event(task, "approved", None), "wrong_state")
+    await refusal(driver.send_event(new_task_id(), "approved", None), "unknown_task")
+
+
+# Schedules.
+
+
+@behaviour
+async def schedule(stage: Stage) -> None:
+    """Declared, changed, paused, resumed and deleted."""
+    driver, name = stage.connect(), f"{stage.queue}-hourly"
+    await driver.declare_schedule(name, every_s=3_600, queue=stage.queue, task="report")
+    shown = await driver.schedule(name)
+    assert (shown.name, shown.state, shown.queue) == (name, "active", stage.queue)
+    assert (shown.task, shown.every_us, shown.overlap) == ("report", 3_600_000_000, "allow")
+    assert (shown.fired, shown.runs, len(shown.upcoming)) == (0, (), 10)
+    assert shown.upcoming[0] == shown.next_us
+    assert shown.upcoming[1] - shown.upcoming[0] == 3_600_000_000
+    await driver.declare_schedule(name, overlap="skip")
+    changed = await driver.schedule(name)
+    assert (changed.overlap, changed.task, changed.next_us) == ("skip", "report", shown.next_us)
+    await driver.act_on_schedule(name, "pause")
+    assert (await driver.schedule(name)).state == "paused"
+    await driver.act_on_schedule(name, "resume")
+    assert (await driver.schedule(name)).state == "active"
+    await driver.act_on_schedule(name, "delete")
+    for request in (
+        driver.schedule(name),
+        driver.trigger(name, new_task_id()),
+        driver.backfill(name, 1, 2),
+        *(driver.act_on_schedule(name, action) for action in ("pause", "resume", "delete")),
+    ):
+        await refusal(request, "unknown_schedule")
+
+
+@behaviour
+async def schedule_refused(stage: Stage) -> None:
+    """Every problem is named, and nothing is stored."""
+    driver, name = stage.connect(), f"{stage.queue}-wrong"
+    wrong = driver.declare_schedule(
+        name, queue=stage.queue, cron="0 0 30 2 *", zone="Europe/Atlantis"
+    )
+    refused = await refusal(wrong, "invalid")
+    assert "cron" in refused.message
+    assert "Europe/Atlantis" in refused.message
+    await refusal(driver.schedule(name), "unknown_schedule")
+    reader = stage.connect(stage.closed.reader_token)
+    await refusal(reader.declare_schedule(name, queue=stage.queue, every_s=60), "forbidden")
+
+
+@behaviour
+async def schedules_with_paging(stage: Stage) -> None:
+    driver = stage.connect()
+    names = [f"{stage.queue}-{number}" for number in range(3)]
+    for name in names:
+        await driver.declare_schedule(name, queue=stage.queue, cron="@daily")
+    first, cursor = await driver.schedules(stage.queue, 2)
+    rest, end = await driver.schedules(stage.queue, 2, cursor)
+    assert (first + rest, bool(cursor), end) == (names, True, "")
+
+
+@behaviour
+async def schedule_triggered_and_backfilled(stage: Stage) -> None:
+    driver, name, task = stage.connect(), f"{stage.queue}-minutely", new_task_id()
+    await driver.declare_schedule(name, queue=stage.queue, task="report", cron="* * * * *")
+    assert await driver.trigger(name, task) == task
+    assert await driver.trigger(name, task) == task  # A request that was repeated.
+    triggered = await driver.task(task)
+    assert (triggered.queue, triggered.name, triggered.state) == (stage.queue, "report", "ready")
+    minute_us, now_us = 60_000_000, time_ns() // 1_000
+    until_us = now_us - now_us % minute_us - 10 * minute_us
+    made, known = await driver.backfill(name, until_us - 2 * minute_us, until_us)
+    assert (len(made), known) == (3, 0)
+    assert await driver.backfill(name, until_us - 2 * minute_us, until_us) == ([], 3)
+    shown = await driver.schedule(name)
+    assert sorted(how for _, how in shown.runs if how != "slot") == [
+        *("backfill", "backfill", "backfill", "trigger")
+    ]
+    assert {task, *made} <= {each for each, _ in shown.runs}
+    await refusal(driver.backfill(name, until_us, until_us - minute_us), "invalid")
 
 
 # Access.

@@ -51,6 +51,34 @@ class Shown:
     error: tuple[str, str] = ("", "")
     percent: float | None = None
     note: str = ""
+    steps: tuple[str, ...] = ()
+    waits_for: str = ""
+
+
+@dataclass(frozen=True)
+class ShownSchedule:
+    """A schedule, as far as every door shows it; times are in microseconds."""
+
+    name: str
+    state: str
+    queue: str
+    task: str
+    every_us: int
+    cron: str
+    overlap: str
+    next_us: int
+    fired: int
+    upcoming: tuple[int, ...] = ()
+    runs: tuple[tuple[TaskId, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class DoneStep:
+    """A step that a worker is told to be done, or that need not wait."""
+
+    name: str
+    result: bytes = b""
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,6 +99,7 @@ class Attempt:
     name: str
     payload: bytes
     number: int
+    steps: tuple[DoneStep, ...] = ()
 
 
 class Worker(Protocol):
@@ -86,6 +115,14 @@ class Worker(Protocol):
     async def release(self, attempt: Attempt) -> None: ...
 
     async def progress(self, attempt: Attempt, percent: float, note: str) -> None: ...
+
+    async def step(self, attempt: Attempt, index: int, name: str, result: bytes) -> None:
+        """Record a step."""
+
+    async def suspend(
+        self, attempt: Attempt, index: int, name: str, after_s: float = 0, event: str = ""
+    ) -> DoneStep | None:
+        """Wait without the worker; returns the step if it need not wait."""
 
     async def signal(self) -> tuple[TaskId, str]:
         """Wait for what the broker asks of an attempt."""
@@ -119,6 +156,26 @@ class Driver(Protocol):
 
     async def kill(self, task: TaskId) -> str:
         """Return `changed`, or `requested` if a worker was asked."""
+
+    async def send_event(self, task: TaskId, event: str, value: object) -> None:
+        """Send an event with a free value."""
+
+    async def declare_schedule(
+        self, name: str, *, every_s: float | None = None, **settings: str
+    ) -> None: ...
+
+    async def schedule(self, name: str) -> ShownSchedule: ...
+
+    async def schedules(self, text: str, limit: int, cursor: str = "") -> tuple[list[str], str]:
+        """Return the names on a page, and the cursor of the next."""
+
+    async def act_on_schedule(self, name: str, action: str) -> None:
+        """Pause, resume or delete a schedule."""
+
+    async def trigger(self, name: str, task: TaskId) -> TaskId: ...
+
+    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
+        """Return the tasks that were submitted, and how many slots had one."""
 
     async def declare(self, queue: str, **policy: int) -> None: ...
 

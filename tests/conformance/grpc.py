@@ -10,6 +10,9 @@ from typing import Any, ClassVar, TypeVar
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.json_format import ParseDict
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
@@ -17,7 +20,7 @@ from jackalope.core.ids import TaskId, as_task_id, id_text
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.stubs import jackalope_pb2_grpc as stubs
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, NewTask, Page, Refused, Shown
+from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
 
 T = TypeVar("T")
 
@@ -34,6 +37,7 @@ class GrpcDriver:
         self._channel = grpc.aio.insecure_channel(f"127.0.0.1:{ports.grpc}")
         self._tasks = stubs.TaskServiceStub(self._channel)
         self._queues = stubs.QueueServiceStub(self._channel)
+        self._schedules = stubs.ScheduleServiceStub(self._channel)
         self.blobs = stubs.BlobServiceStub(self._channel)
         self.workers = stubs.WorkerServiceStub(self._channel)
         self._streams: list[GrpcWorker] = []
@@ -108,6 +112,63 @@ class GrpcDriver:
         for each in acted.refused:
             raise _refused(each.refusal)
         return "requested" if acted.requested else "changed"
+
+    async def send_event(self, task: TaskId, event: str, value: Any) -> None:
+        request = pb.SendEventRequest(id=id_text(task), event=event)
+        request.value.CopyFrom(ParseDict(value, Value()))
+        await self.call(self._tasks.SendEvent, request)
+
+    async def declare_schedule(
+        self, name: str, *, every_s: float | None = None, **settings: str
+    ) -> None:
+        if "overlap" in settings:
+            settings["overlap"] = f"OVERLAP_{settings['overlap'].upper()}"
+        fields: dict[str, Any] = dict(settings)
+        request = pb.DeclareScheduleRequest(name=name, settings=pb.ScheduleSettings(**fields))
+        if every_s is not None:
+            request.settings.every.CopyFrom(_duration(every_s))
+        await self.call(self._schedules.DeclareSchedule, request)
+
+    async def schedule(self, name: str) -> ShownSchedule:
+        request = pb.GetScheduleRequest(name=name)
+        shown = (await self.call(self._schedules.GetSchedule, request)).schedule
+        settings = shown.settings
+        return ShownSchedule(
+            shown.name,
+            _word(pb.ScheduleState, shown.state, "SCHEDULE_STATE_"),
+            settings.queue,
+            settings.task,
+            settings.every.ToMicroseconds(),
+            settings.cron,
+            _word(pb.Overlap, settings.overlap, "OVERLAP_"),
+            shown.next_at.ToMicroseconds(),
+            shown.fired,
+            tuple(each.ToMicroseconds() for each in shown.upcoming),
+            tuple(
+                (_task_id(run.task_id), _word(pb.RunKind, run.how, "RUN_KIND_"))
+                for run in shown.runs
+            ),
+        )
+
+    async def schedules(self, text: str, limit: int, cursor: str = "") -> tuple[list[str], str]:
+        request = pb.ListSchedulesRequest(text=text, page_size=limit, page_token=cursor)
+        page = await self.call(self._schedules.ListSchedules, request)
+        return [each.name for each in page.schedules], page.next_page_token
+
+    async def act_on_schedule(self, name: str, action: str) -> None:
+        method = getattr(self._schedules, f"{action.title()}Schedule")
+        await self.call(method, getattr(pb, f"{action.title()}ScheduleRequest")(name=name))
+
+    async def trigger(self, name: str, task: TaskId) -> TaskId:
+        request = pb.TriggerScheduleRequest(name=name, task_id=id_text(task))
+        return _task_id((await self.call(self._schedules.TriggerSchedule, request)).task_id)
+
+    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
+        request = pb.BackfillScheduleRequest(
+            name=name, since=_time(since_us), until=_time(until_us)
+        )
+        done = await self.call(self._schedules.BackfillSchedule, request)
+        return [_task_id(task) for task in done.task_ids], done.known
 
     async def declare(self, queue: str, **policy: int) -> None:
         request = pb.DeclareQueueRequest(queue=queue)
@@ -214,7 +275,8 @@ class GrpcWorker:
             )
             payload = await self._driver.download(request)
         task = _task_id(given.task_id)
-        return Attempt(task, given.fence, given.name, payload, given.attempt)
+        steps = tuple(DoneStep(each.name, each.result, each.is_late) for each in given.steps)
+        return Attempt(task, given.fence, given.name, payload, given.attempt, steps)
 
     async def _results(self, **results: Any) -> None:
         await self._ask(pb.WorkRequest(results=pb.ReportResults(**results)))
@@ -240,6 +302,30 @@ class GrpcWorker:
             task_id=id_text(attempt.task), fence=attempt.fence, percent=percent, note=note
         )
         await self._ask(pb.WorkRequest(progress=progress))
+
+    async def step(self, attempt: Attempt, index: int, name: str, result: bytes) -> None:
+        step = pb.RecordStep(
+            task_id=id_text(attempt.task),
+            fence=attempt.fence,
+            index=index,
+            name=name,
+            result=result,
+            took=timedelta(milliseconds=1),
+        )
+        await self._ask(pb.WorkRequest(step=step))
+
+    async def suspend(
+        self, attempt: Attempt, index: int, name: str, after_s: float = 0, event: str = ""
+    ) -> DoneStep | None:
+        suspend = pb.Suspend(
+            task_id=id_text(attempt.task), fence=attempt.fence, index=index, name=name, event=event
+        )
+        if after_s:
+            suspend.after.CopyFrom(_duration(after_s))
+        answer = await self._ask(pb.WorkRequest(suspend=suspend))
+        if answer.HasField("suspended"):
+            return None
+        return DoneStep(name, answer.step_done.result, answer.step_done.is_late)
 
     async def signal(self) -> tuple[TaskId, str]:
         async with asyncio.timeout(_PATIENCE_S):
@@ -287,6 +373,12 @@ def _duration(seconds: float) -> Duration:
     return duration
 
 
+def _time(at_us: int) -> Timestamp:
+    shown = Timestamp()
+    shown.FromMicroseconds(at_us)
+    return shown
+
+
 def _held(attempt: Attempt) -> pb.Attempt:
     return pb.Attempt(task_id=id_text(attempt.task), fence=attempt.fence)
 
@@ -318,4 +410,6 @@ def _shown(task: pb.Task) -> Shown:
         (task.error.type, task.error.message),
         task.progress.percent if has_percent else None,
         task.progress.note,
+        tuple(step.name for step in task.steps),
+        task.waits_for,
     )

@@ -6,6 +6,8 @@ import asyncio
 import time
 from typing import Any, ClassVar
 
+import msgspec
+
 from jackalope.core.commands import (
     Action,
     ActOnTasks,
@@ -16,9 +18,11 @@ from jackalope.core.commands import (
     Finish,
     Held,
     JoinWorker,
+    RecordStep,
     ReportProgress,
     StartAttempts,
     SubmitTasks,
+    Suspend,
     WatchTasks,
 )
 from jackalope.core.effects import SignalAsked
@@ -26,7 +30,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.task import Error, TaskSpec
 from jackalope.wire.messages import Assign, Ended, Hello, Manage, Nack, Query, Result, Welcome
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, NewTask, Page, Refused, Shown
+from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
 from tests.doors.harness import Peer
 
 
@@ -101,6 +105,53 @@ class NativeDriver:
             raise _item(acted["refused"][0][1])
         return "requested" if acted["requested"] else "changed"
 
+    async def manage(self, what: str, **about: Any) -> Any:
+        return await self.ask(Manage(0, what, about))
+
+    async def send_event(self, task: TaskId, event: str, value: object) -> None:
+        data = msgspec.msgpack.encode(value)
+        await self.manage("send_event", task=task, event=event, data=data)
+
+    async def declare_schedule(
+        self, name: str, *, every_s: float | None = None, **settings: str
+    ) -> None:
+        every = {} if every_s is None else {"every_us": round(every_s * 1e6)}
+        await self.manage("declare_schedule", name=name, changes={**settings, **every})
+
+    async def schedule(self, name: str) -> ShownSchedule:
+        view = await self.ask(Query(0, "schedule", {"name": name}))
+        settings = view["settings"]
+        return ShownSchedule(
+            view["name"],
+            view["state"],
+            settings["queue"],
+            settings["task"],
+            settings["every_us"],
+            settings["cron"],
+            settings["overlap"],
+            view["next_us"],
+            view["fired"],
+            tuple(view["upcoming"]),
+            tuple((TaskId(run["task"]), run["how"]) for run in view["runs"]),
+        )
+
+    async def schedules(self, text: str, limit: int, cursor: str = "") -> tuple[list[str], str]:
+        about = {"text": text, "limit": limit, "cursor": cursor}
+        page = await self.ask(Query(0, "schedules", about))
+        return [each["name"] for each in page["schedules"]], page["cursor"]
+
+    async def act_on_schedule(self, name: str, action: str) -> None:
+        await self.manage(f"{action}_schedule", name=name)
+
+    async def trigger(self, name: str, task: TaskId) -> TaskId:
+        body = await self.manage("trigger_schedule", name=name, task=task)
+        return TaskId(body["tasks"][0]) if body["tasks"] else task
+
+    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
+        about = {"name": name, "since_us": since_us, "until_us": until_us}
+        body = await self.manage("backfill_schedule", **about)
+        return [TaskId(task) for task in body["tasks"]], body["known"]
+
     async def declare(self, queue: str, **policy: int) -> None:
         await self.ask(Manage(0, "declare_queue", {"queue": queue, "changes": policy}))
 
@@ -156,7 +207,8 @@ class NativeWorker:
         (given,) = answer.assignments
         await ask_one(self._peer, StartAttempts(0, [Held(given.task, given.fence)]))
         assert isinstance(given.payload, bytes)
-        return Attempt(given.task, given.fence, given.name, given.payload, given.attempt)
+        steps = tuple(DoneStep(each.name, each.result, each.is_late) for each in given.steps)
+        return Attempt(given.task, given.fence, given.name, given.payload, given.attempt, steps)
 
     async def finish(self, attempt: Attempt, result: bytes = b"") -> None:
         finished = [Finish(attempt.task, attempt.fence, result)]
@@ -171,6 +223,20 @@ class NativeWorker:
 
     async def progress(self, attempt: Attempt, percent: float, note: str) -> None:
         await ask_one(self._peer, ReportProgress(0, attempt.task, attempt.fence, percent, note))
+
+    async def step(self, attempt: Attempt, index: int, name: str, result: bytes) -> None:
+        held = (attempt.task, attempt.fence)
+        await ask(self._peer, RecordStep(0, *held, index, name, result, 1_000))
+
+    async def suspend(
+        self, attempt: Attempt, index: int, name: str, after_s: float = 0, event: str = ""
+    ) -> DoneStep | None:
+        after_us = round(after_s * 1e6)
+        suspend = Suspend(0, attempt.task, attempt.fence, index, name, after_us, event)
+        body = await ask(self._peer, suspend)
+        if body.get("is_suspended"):
+            return None
+        return DoneStep(name, body["result"], body["is_late"])
 
     async def signal(self) -> tuple[TaskId, str]:
         asked = await self._peer.expect(SignalAsked)
@@ -218,4 +284,6 @@ def _shown(view: dict[str, Any]) -> Shown:
         (error.get("type", ""), error.get("message", "")),
         progress.get("percent"),
         progress.get("note", ""),
+        tuple(step["name"] for step in view.get("steps", ())),
+        view.get("waits_for", ""),
     )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import httpx
 
+from jackalope.core.durations import parse_duration
 from jackalope.core.ids import TaskId, as_task_id, id_text
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, NewTask, Page, Refused, Shown
+from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
 
 #: How long to look for a signal, which a worker over HTTP gets with the answer to a heartbeat.
 _PATIENCE_S = 20.0
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 class RestDriver:
@@ -76,6 +80,53 @@ class RestDriver:
         answer = await self.ask("POST", f"/tasks/{id_text(task)}/kill")
         return str(answer.json()["outcome"])
 
+    async def send_event(self, task: TaskId, event: str, value: object) -> None:
+        await self.ask("POST", f"/tasks/{id_text(task)}/events/{event}", json={"data": value})
+
+    async def declare_schedule(
+        self, name: str, *, every_s: float | None = None, **settings: str
+    ) -> None:
+        every = {} if every_s is None else {"every": every_s}
+        await self.ask("PUT", f"/schedules/{name}", json={**settings, **every})
+
+    async def schedule(self, name: str) -> ShownSchedule:
+        view = (await self.ask("GET", f"/schedules/{name}")).json()
+        settings = view["settings"]
+        return ShownSchedule(
+            view["name"],
+            view["state"],
+            settings["queue"],
+            settings["task"],
+            parse_duration(settings["every"]),
+            settings["cron"],
+            settings["overlap"],
+            _us(view["next_at"]),
+            view["fired"],
+            tuple(map(_us, view["upcoming"])),
+            tuple((_task_id(run["task_id"]), run["how"]) for run in view["runs"]),
+        )
+
+    async def schedules(self, text: str, limit: int, cursor: str = "") -> tuple[list[str], str]:
+        query: dict[str, Any] = {"text": text, "limit": limit, "cursor": cursor}
+        page = (await self.ask("GET", "/schedules", params=query)).json()
+        return [each["name"] for each in page["schedules"]], page["cursor"] or ""
+
+    async def act_on_schedule(self, name: str, action: str) -> None:
+        if action == "delete":
+            await self.ask("DELETE", f"/schedules/{name}")
+        else:
+            await self.ask("POST", f"/schedules/{name}/{action}")
+
+    async def trigger(self, name: str, task: TaskId) -> TaskId:
+        asked = {"task_id": id_text(task)}
+        done = (await self.ask("POST", f"/schedules/{name}/trigger", json=asked)).json()
+        return _task_id(done["task_ids"][0]) if done["task_ids"] else task
+
+    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
+        asked = {"since": _time(since_us), "until": _time(until_us)}
+        done = (await self.ask("POST", f"/schedules/{name}/backfill", json=asked)).json()
+        return [_task_id(task) for task in done["task_ids"]], done["known"]
+
     async def declare(self, queue: str, **policy: int) -> None:
         await self.ask("PUT", f"/queues/{queue}", json={"policy": policy})
 
@@ -118,15 +169,18 @@ class RestWorker:
                 body = (await self._ask("GET", path, params=where)).content
             else:
                 body = b64decode(payload)
-            return Attempt(
-                _task_id(task["task_id"]), task["fence"], task["task_type"], body, task["attempt"]
+            steps = tuple(
+                DoneStep(each["name"], b64decode(each["result"]), each["is_late"])
+                for each in task["steps"]
             )
+            known = (_task_id(task["task_id"]), task["fence"], task["task_type"])
+            return Attempt(*known, body, task["attempt"], steps)
         return None
 
-    async def _report(self, attempt: Attempt, what: str, **more: Any) -> None:
+    async def _report(self, attempt: Attempt, what: str, **more: Any) -> Any:
         where = {"worker": self._name, "fence": attempt.fence}
         path = f"/attempts/{id_text(attempt.task)}/{what}"
-        await self._ask("POST", path, params=where, **more)
+        return (await self._ask("POST", path, params=where, **more)).json()
 
     async def finish(self, attempt: Attempt, result: bytes = b"") -> None:
         await self._report(attempt, "finish", content=result)
@@ -139,6 +193,19 @@ class RestWorker:
 
     async def progress(self, attempt: Attempt, percent: float, note: str) -> None:
         await self._report(attempt, "progress", json={"percent": percent, "note": note})
+
+    async def step(self, attempt: Attempt, index: int, name: str, result: bytes) -> None:
+        told = {"index": index, "name": name, "result": b64encode(result).decode()}
+        await self._report(attempt, "step", json=told | {"took_seconds": 0.001})
+
+    async def suspend(
+        self, attempt: Attempt, index: int, name: str, after_s: float = 0, event: str = ""
+    ) -> DoneStep | None:
+        told = {"index": index, "name": name, "after_seconds": after_s, "event": event}
+        answer = await self._report(attempt, "suspend", json=told)
+        if answer["suspended"]:
+            return None
+        return DoneStep(name, b64decode(answer["result"]), answer["is_late"])
 
     async def signal(self) -> tuple[TaskId, str]:
         async with asyncio.timeout(_PATIENCE_S):
@@ -155,6 +222,17 @@ def _task_id(text: str) -> TaskId:
     found = as_task_id(text)
     assert found is not None, text
     return found
+
+
+def _us(text: str | None) -> int:
+    """Return a time in microseconds; 0 for none."""
+    if text is None:
+        return 0
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _time(at_us: int) -> str:
+    return (_EPOCH + timedelta(microseconds=at_us)).isoformat()
 
 
 def _refused(body: dict[str, Any]) -> Refused:
@@ -177,4 +255,6 @@ def _shown(task: dict[str, Any]) -> Shown:
         (failure.get("type") or "", failure.get("message") or ""),
         progress.get("percent"),
         progress.get("note") or "",
+        tuple(step["name"] for step in task["steps"]),
+        task["waits_for"] or "",
     )

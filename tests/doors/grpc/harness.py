@@ -35,6 +35,7 @@ class Client:
         self.tasks: Any = stubs.TaskServiceStub(channel)
         self.workers: Any = stubs.WorkerServiceStub(channel)
         self.queues: Any = stubs.QueueServiceStub(channel)
+        self.schedules: Any = stubs.ScheduleServiceStub(channel)
         self.limits: Any = stubs.LimitServiceStub(channel)
         self.batches: Any = stubs.BatchServiceStub(channel)
         self.blobs: Any = stubs.BlobServiceStub(channel)

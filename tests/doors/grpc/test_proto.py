@@ -18,6 +18,7 @@ from jackalope.core.policy import Done, OnLost, OnRestart, Policy
 from jackalope.core.refusals import Code
 from jackalope.core.settings import keys_of
 from jackalope.core.shapes.request import How, Same
+from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind
 from jackalope.core.task import OnDependency, Signal, Stage
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.values import Words
@@ -198,6 +199,10 @@ def test_protoc_describes_the_same() -> None:
         ("Done", Done),
         ("CallStage", CallStage),
         ("Permission", Permission),
+        ("Overlap", Overlap),
+        ("CatchUp", CatchUp),
+        ("RunKind", RunKind),
+        ("Missed", Missed),
     ],
 )
 def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:

@@ -237,3 +237,60 @@ def test_a_wrong_message_is_answered_and_the_stream_goes_on(what: dict[str, Any]
             assert beat.WhichOneof("what") == "accepted"
 
     run(check())
+
+
+def test_steps_are_recorded_and_come_with_the_next_assignment() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            task_id = await house.client.submit()
+            worker = house.client.worker()
+            await worker.join()
+            (given,) = await worker.take()
+            await worker.start(given)
+            held = {"task_id": given.task_id, "fence": given.fence}
+            step = pb.RecordStep(
+                **held, name="charge", result=b"paid", took=timedelta(milliseconds=5)
+            )
+            assert (await worker.ask(step=step)).WhichOneof("what") == "accepted"
+            (shown,) = (await house.client.get(task_id)).steps
+            assert (shown.name, shown.result_size) == ("charge", 4)
+            assert shown.took.ToTimedelta() == timedelta(milliseconds=5)
+            again = pb.Suspend(**held, name="charge", event="paid")
+            done = await worker.ask(suspend=again)
+            assert (done.WhichOneof("what"), done.step_done.result) == ("step_done", b"paid")
+            wait = pb.Suspend(**held, index=1, name="wait", event="ok", after=timedelta(hours=1))
+            assert (await worker.ask(suspend=wait)).WhichOneof("what") == "suspended"
+            assert (await house.client.get(task_id)).waits_for == "ok"
+            event = pb.SendEventRequest(id=task_id, event="ok", data=b"raw")
+            await house.client.tasks.SendEvent(event)
+            (again_given,) = await worker.take()
+            assert [(each.index, each.name, each.result) for each in again_given.steps] == [
+                *((0, "charge", b"paid"), (1, "wait", b"raw"))
+            ]
+
+    run(check())
+
+
+def test_a_step_that_cannot_be_is_refused_and_the_stream_goes_on() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            await house.client.submit()
+            worker = house.client.worker()
+            await worker.join()
+            (given,) = await worker.take()
+            await worker.start(given)
+            held = {"task_id": given.task_id, "fence": given.fence}
+            wrong: list[tuple[dict[str, Any], str]] = [
+                ({"step": pb.RecordStep(task_id="none", name="a")}, "step.task_id"),
+                ({"step": pb.RecordStep(**held, name="a", took=timedelta(-1))}, "step.took"),
+                ({"suspend": pb.Suspend(**held, name="a", after=timedelta(-1))}, "suspend.after"),
+                ({"suspend": pb.Suspend(**held, name="a")}, "after_us"),
+                ({"step": pb.RecordStep(**held, name="")}, "name"),
+            ]
+            for message, field in wrong:
+                answer = await worker.ask(**message)
+                assert answer.refusal.code == pb.REFUSAL_CODE_INVALID
+                assert answer.refusal.message.startswith(f"{field}:")
+            assert (await worker.finish(given)).accepted.count == 1
+
+    run(check())

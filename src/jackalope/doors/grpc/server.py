@@ -33,6 +33,7 @@ from jackalope.doors.grpc.calls import handlers_of
 from jackalope.doors.grpc.messages import MessageService
 from jackalope.doors.grpc.outbox import Outbox
 from jackalope.doors.grpc.queues import BatchService, LimitService, QueueService
+from jackalope.doors.grpc.schedules import ScheduleService
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.tasks import TaskService
 from jackalope.doors.grpc.workers import WorkerService, WorkStream
@@ -61,6 +62,7 @@ SERVICES: dict[str, type] = {
     "WorkerService": WorkerService,
     "QueueService": QueueService,
     "LimitService": LimitService,
+    "ScheduleService": ScheduleService,
     "BatchService": BatchService,
     "BlobService": BlobService,
     "MessageService": MessageService,

@@ -102,7 +102,7 @@ def _options_of(task: pb.TaskSpec) -> Options:
         run_at_us=from_time(task, "run_at"),
         expires_at_us=from_time(task, "expires_at"),
         timeout_us=from_duration(task, "timeout"),
-        retry=_retry_of(task.retry) if task.HasField("retry") else None,
+        retry=retry_of(task.retry) if task.HasField("retry") else None,
         depends_on=ids_of(task.depends_on, "depends_on"),
         on_dependency=_ON_DEPENDENCY.word(task.on_dependency, "on_dependency") or OnDependency.DEAD,
         parent=maybe_id(task.parent, "parent"),
@@ -112,7 +112,7 @@ def _options_of(task: pb.TaskSpec) -> Options:
     )
 
 
-def _retry_of(retry: pb.Retry) -> Retry:
+def retry_of(retry: pb.Retry) -> Retry:
     try:
         base_us = from_duration(retry, "base", _RETRY_BASE_US)
         cap_us = from_duration(retry, "cap", _RETRY_CAP_US)
@@ -159,6 +159,15 @@ def terms_of(given: pb.RetryTerms) -> RetryTerms:
 
 
 # Out.
+
+
+def retry_shown(retry: Retry) -> pb.Retry:
+    return pb.Retry(
+        retries=retry.retries,
+        base=to_duration(retry.base_us),
+        factor=retry.factor,
+        cap=to_duration(retry.cap_us),
+    )
 
 
 def served_by(accepted: Accepted) -> dict[int, Served]:
@@ -242,6 +251,16 @@ def task_shown(view: TaskView) -> pb.Task:
         signal=signal,
         timeout=to_duration(view.timeout_us) if view.timeout_us else None,
         how=_HOW.number(view.how),
+        steps=[
+            pb.TaskStep(
+                name=step.name,
+                at=to_time(step.at_us),
+                took=to_duration(step.took_us),
+                result_size=step.size,
+                is_late=step.is_late,
+            )
+            for step in view.steps
+        ],
         **{name: getattr(view, name) for name in _AS_THEY_ARE},
     )
 
@@ -250,7 +269,7 @@ def task_shown(view: TaskView) -> pb.Task:
 _AS_THEY_ARE: Sequence[Any] = (
     *("namespace", "queue", "name", "key", "alias", "priority", "batch", "worker", "fence"),
     *("attempts", "failures", "crashes", "interruptions", "retries"),
-    *("payload_size", "result_size", "payload", "result"),
+    *("payload_size", "result_size", "payload", "result", "waits_for"),
 )
 
 

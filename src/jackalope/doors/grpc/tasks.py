@@ -9,7 +9,7 @@ import msgspec
 from jackalope.broker import queries
 from jackalope.broker.client_session import Feed, of_kind
 from jackalope.broker.queries import About, Refused, task_and_bodies
-from jackalope.core.commands import ActOnTasks, WatchTasks
+from jackalope.core.commands import ActOnTasks, SendEvent, WatchTasks
 from jackalope.core.durations import NEVER, SECOND
 from jackalope.core.effects import Accepted, Acted, Message, TaskEnded, TaskProgressed
 from jackalope.core.ids import TaskId, id_text
@@ -35,6 +35,7 @@ from jackalope.doors.grpc.task_messages import (
 )
 from jackalope.doors.grpc.values import (
     from_duration,
+    from_value,
     id_of,
     ids_of,
     maybe_id,
@@ -223,6 +224,14 @@ class TaskService:
             ],
             more=acted.more,
         )
+
+    async def send_event(self, call: Call, request: pb.SendEventRequest) -> pb.SendEventResponse:
+        data = request.data
+        if request.HasField("value"):
+            data = msgspec.msgpack.encode(from_value(request.value, "value"))
+        command = SendEvent(task=id_of(request.id, "id"), event=request.event, data=data)
+        await call.ask(command)
+        return pb.SendEventResponse()
 
 
 async def _after_waiting(

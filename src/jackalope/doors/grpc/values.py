@@ -119,9 +119,10 @@ def to_time(at_us: int) -> Timestamp | None:
 
 def from_time(message: Any, field: str) -> int:
     """Return the time of a field in microseconds; 0 if it is not set."""
-    if not message.HasField(field):
-        return 0
-    at = getattr(message, field)
+    return time_of(getattr(message, field), field) if message.HasField(field) else 0
+
+
+def time_of(at: Timestamp, field: str) -> int:
     if not 0 <= at.nanos < _NANOS or at.seconds > _SECONDS_LAST:
         raise BadField(field, "is not a time: nanos are 0 to 999,999,999, years end at 9999")
     at_us: int = at.seconds * SECOND + at.nanos // 1_000
@@ -165,6 +166,13 @@ def from_struct(struct: Struct, field: str) -> dict[str, Any]:
     if problem := shape_problem(values):
         raise BadField(field, problem)
     return values
+
+
+def from_value(value: Value, field: str) -> Any:
+    plain = _plain(value)
+    if problem := shape_problem({"value": plain}):
+        raise BadField(field, problem)
+    return plain
 
 
 def _plain(value: Value) -> Any:

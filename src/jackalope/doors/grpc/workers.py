@@ -34,9 +34,11 @@ from jackalope.core.commands import (
     Heartbeat,
     JoinWorker,
     LeaveWorker,
+    RecordStep,
     ReleaseAttempts,
     ReportProgress,
     StartAttempts,
+    Suspend,
     Verdict,
 )
 from jackalope.core.durations import SECOND
@@ -49,6 +51,8 @@ from jackalope.core.effects import (
     NothingToClaim,
     Reply,
     SignalAsked,
+    StepDone,
+    Suspended,
 )
 from jackalope.core.ids import id_text
 from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
@@ -303,6 +307,11 @@ class WorkStream(Streamed, LocalWorker):
         elif isinstance(body, Accepted):
             shown.accepted.count = body.count
             shown.accepted.refused.extend(refused_shown(body.refused))
+        elif isinstance(body, StepDone):
+            shown.step_done.result, shown.step_done.is_late = body.result, body.is_late
+            shown.step_done.SetInParent()
+        elif isinstance(body, Suspended):
+            shown.suspended.SetInParent()
         else:
             shown.accepted.SetInParent()
         self._outbox.put(pb.WorkResponse(answers=[shown]).SerializeToString())
@@ -351,6 +360,8 @@ def _assignment_shown(given: Assignment) -> pb.Assignment:
         headers = to_struct(headers_shown(options.headers, given.envelope))
         if headers is not None:
             shown.headers.CopyFrom(headers)
+    for step in given.steps:
+        shown.steps.add(index=step.index, name=step.name, result=step.result, is_late=step.is_late)
     return shown
 
 
@@ -439,6 +450,37 @@ def _cancel_of(cancel: pb.CancelClaim) -> AnyCommand:
     return CancelClaim(claim=fence_of(cancel.claim, "cancel_claim"))
 
 
+def _step_of(step: pb.RecordStep) -> AnyCommand:
+    return RecordStep(
+        ref=0,
+        task=id_of(step.task_id, "step.task_id"),
+        fence=fence_of(step.fence, "step"),
+        index=step.index,
+        name=step.name,
+        result=step.result,
+        took_us=_duration_of(step, "took", "step"),
+    )
+
+
+def _suspend_of(asked: pb.Suspend) -> AnyCommand:
+    return Suspend(
+        ref=0,
+        task=id_of(asked.task_id, "suspend.task_id"),
+        fence=fence_of(asked.fence, "suspend"),
+        index=asked.index,
+        name=asked.name,
+        after_us=_duration_of(asked, "after", "suspend"),
+        event=asked.event,
+    )
+
+
+def _duration_of(message: Any, field: str, path: str) -> int:
+    try:
+        return min(from_duration(message, field), TIME_US_MAX)
+    except BadField as bad:
+        raise bad.below(path) from None
+
+
 _COMMANDS: dict[str, Callable[[Any], AnyCommand]] = {
     "start": _start_of,
     "progress": _progress_of,
@@ -446,4 +488,6 @@ _COMMANDS: dict[str, Callable[[Any], AnyCommand]] = {
     "signal": _signal_of,
     "claim": _claim_of,
     "cancel_claim": _cancel_of,
+    "step": _step_of,
+    "suspend": _suspend_of,
 }

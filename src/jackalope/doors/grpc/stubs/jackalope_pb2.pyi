@@ -176,6 +176,42 @@ class Done(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DONE_PROCESSED: _ClassVar[Done]
     DONE_RECEIVED: _ClassVar[Done]
 
+class Overlap(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    OVERLAP_UNSPECIFIED: _ClassVar[Overlap]
+    OVERLAP_ALLOW: _ClassVar[Overlap]
+    OVERLAP_SKIP: _ClassVar[Overlap]
+    OVERLAP_WAIT: _ClassVar[Overlap]
+    OVERLAP_REPLACE: _ClassVar[Overlap]
+
+class CatchUp(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CATCH_UP_UNSPECIFIED: _ClassVar[CatchUp]
+    CATCH_UP_SKIP: _ClassVar[CatchUp]
+    CATCH_UP_LAST: _ClassVar[CatchUp]
+    CATCH_UP_ALL: _ClassVar[CatchUp]
+
+class RunKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUN_KIND_UNSPECIFIED: _ClassVar[RunKind]
+    RUN_KIND_SLOT: _ClassVar[RunKind]
+    RUN_KIND_TRIGGER: _ClassVar[RunKind]
+    RUN_KIND_BACKFILL: _ClassVar[RunKind]
+
+class Missed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISSED_UNSPECIFIED: _ClassVar[Missed]
+    MISSED_DOWN: _ClassVar[Missed]
+    MISSED_OVERLAP: _ClassVar[Missed]
+    MISSED_REFUSED: _ClassVar[Missed]
+
+class ScheduleState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHEDULE_STATE_UNSPECIFIED: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_ACTIVE: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_PAUSED: _ClassVar[ScheduleState]
+    SCHEDULE_STATE_OVER: _ClassVar[ScheduleState]
+
 class BodyKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BODY_KIND_UNSPECIFIED: _ClassVar[BodyKind]
@@ -315,6 +351,27 @@ ON_RESTART_REQUEUE: OnRestart
 DONE_UNSPECIFIED: Done
 DONE_PROCESSED: Done
 DONE_RECEIVED: Done
+OVERLAP_UNSPECIFIED: Overlap
+OVERLAP_ALLOW: Overlap
+OVERLAP_SKIP: Overlap
+OVERLAP_WAIT: Overlap
+OVERLAP_REPLACE: Overlap
+CATCH_UP_UNSPECIFIED: CatchUp
+CATCH_UP_SKIP: CatchUp
+CATCH_UP_LAST: CatchUp
+CATCH_UP_ALL: CatchUp
+RUN_KIND_UNSPECIFIED: RunKind
+RUN_KIND_SLOT: RunKind
+RUN_KIND_TRIGGER: RunKind
+RUN_KIND_BACKFILL: RunKind
+MISSED_UNSPECIFIED: Missed
+MISSED_DOWN: Missed
+MISSED_OVERLAP: Missed
+MISSED_REFUSED: Missed
+SCHEDULE_STATE_UNSPECIFIED: ScheduleState
+SCHEDULE_STATE_ACTIVE: ScheduleState
+SCHEDULE_STATE_PAUSED: ScheduleState
+SCHEDULE_STATE_OVER: ScheduleState
 BODY_KIND_UNSPECIFIED: BodyKind
 BODY_KIND_RESULT: BodyKind
 BODY_KIND_PAYLOAD: BodyKind
@@ -500,7 +557,7 @@ class ServedItem(_message.Message):
     def __init__(self, index: _Optional[int] = ..., served: _Optional[_Union[Served, _Mapping]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how")
+    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how", "steps", "waits_for")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -540,6 +597,8 @@ class Task(_message.Message):
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     HOW_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     id: str
     namespace: str
     queue: str
@@ -579,7 +638,23 @@ class Task(_message.Message):
     payload: bytes
     result: bytes
     how: HowServed
-    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[TaskStep]
+    waits_for: str
+    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ..., steps: _Optional[_Iterable[_Union[TaskStep, _Mapping]]] = ..., waits_for: _Optional[str] = ...) -> None: ...
+
+class TaskStep(_message.Message):
+    __slots__ = ("name", "at", "took", "result_size", "is_late")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TOOK_FIELD_NUMBER: _ClassVar[int]
+    RESULT_SIZE_FIELD_NUMBER: _ClassVar[int]
+    IS_LATE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    at: _timestamp_pb2.Timestamp
+    took: _duration_pb2.Duration
+    result_size: int
+    is_late: bool
+    def __init__(self, name: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., took: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_size: _Optional[int] = ..., is_late: _Optional[bool] = ...) -> None: ...
 
 class TaskError(_message.Message):
     __slots__ = ("type", "message", "trace")
@@ -817,6 +892,22 @@ class RefusedTask(_message.Message):
     refusal: Refusal
     def __init__(self, id: _Optional[str] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
+class SendEventRequest(_message.Message):
+    __slots__ = ("id", "event", "data", "value")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    event: str
+    data: bytes
+    value: _struct_pb2.Value
+    def __init__(self, id: _Optional[str] = ..., event: _Optional[str] = ..., data: _Optional[bytes] = ..., value: _Optional[_Union[_struct_pb2.Value, _Mapping]] = ...) -> None: ...
+
+class SendEventResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class ExplainTaskRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -868,7 +959,7 @@ class HistoryEntry(_message.Message):
     def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., what: _Optional[str] = ..., by: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class WorkRequest(_message.Message):
-    __slots__ = ("ref", "join", "start", "results", "progress", "heartbeat", "signal", "claim", "cancel_claim", "leave")
+    __slots__ = ("ref", "join", "start", "results", "progress", "heartbeat", "signal", "claim", "cancel_claim", "leave", "step", "suspend")
     REF_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -879,6 +970,8 @@ class WorkRequest(_message.Message):
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     CANCEL_CLAIM_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    SUSPEND_FIELD_NUMBER: _ClassVar[int]
     ref: int
     join: Join
     start: StartAttempts
@@ -889,7 +982,9 @@ class WorkRequest(_message.Message):
     claim: ClaimTasks
     cancel_claim: CancelClaim
     leave: Leave
-    def __init__(self, ref: _Optional[int] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., start: _Optional[_Union[StartAttempts, _Mapping]] = ..., results: _Optional[_Union[ReportResults, _Mapping]] = ..., progress: _Optional[_Union[ReportProgress, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., signal: _Optional[_Union[AnswerSignal, _Mapping]] = ..., claim: _Optional[_Union[ClaimTasks, _Mapping]] = ..., cancel_claim: _Optional[_Union[CancelClaim, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    step: RecordStep
+    suspend: Suspend
+    def __init__(self, ref: _Optional[int] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., start: _Optional[_Union[StartAttempts, _Mapping]] = ..., results: _Optional[_Union[ReportResults, _Mapping]] = ..., progress: _Optional[_Union[ReportProgress, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., signal: _Optional[_Union[AnswerSignal, _Mapping]] = ..., claim: _Optional[_Union[ClaimTasks, _Mapping]] = ..., cancel_claim: _Optional[_Union[CancelClaim, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., step: _Optional[_Union[RecordStep, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ...) -> None: ...
 
 class WorkResponse(_message.Message):
     __slots__ = ("answers", "assignments", "signals", "drain", "lease_lost")
@@ -1051,19 +1146,55 @@ class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class RecordStep(_message.Message):
+    __slots__ = ("task_id", "fence", "index", "name", "result", "took")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    TOOK_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    fence: int
+    index: int
+    name: str
+    result: bytes
+    took: _duration_pb2.Duration
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., result: _Optional[bytes] = ..., took: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Suspend(_message.Message):
+    __slots__ = ("task_id", "fence", "index", "name", "after", "event")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    fence: int
+    index: int
+    name: str
+    after: _duration_pb2.Duration
+    event: str
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event: _Optional[str] = ...) -> None: ...
+
 class Answer(_message.Message):
-    __slots__ = ("ref", "joined", "accepted", "claim_over", "refusal")
+    __slots__ = ("ref", "joined", "accepted", "claim_over", "refusal", "step_done", "suspended")
     REF_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     CLAIM_OVER_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    STEP_DONE_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_FIELD_NUMBER: _ClassVar[int]
     ref: int
     joined: Joined
     accepted: Accepted
     claim_over: ClaimOver
     refusal: Refusal
-    def __init__(self, ref: _Optional[int] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., claim_over: _Optional[_Union[ClaimOver, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    step_done: StepDone
+    suspended: Suspended
+    def __init__(self, ref: _Optional[int] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., claim_over: _Optional[_Union[ClaimOver, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., step_done: _Optional[_Union[StepDone, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("resumed", "drop", "session", "lease")
@@ -1089,8 +1220,20 @@ class ClaimOver(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class StepDone(_message.Message):
+    __slots__ = ("result", "is_late")
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    IS_LATE_FIELD_NUMBER: _ClassVar[int]
+    result: bytes
+    is_late: bool
+    def __init__(self, result: _Optional[bytes] = ..., is_late: _Optional[bool] = ...) -> None: ...
+
+class Suspended(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Assignment(_message.Message):
-    __slots__ = ("task_id", "fence", "queue", "name", "key", "payload", "payload_size", "is_large", "headers", "tags", "attempt", "timeout", "claim")
+    __slots__ = ("task_id", "fence", "queue", "name", "key", "payload", "payload_size", "is_large", "headers", "tags", "attempt", "timeout", "claim", "steps")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -1104,6 +1247,7 @@ class Assignment(_message.Message):
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     fence: int
     queue: str
@@ -1117,7 +1261,20 @@ class Assignment(_message.Message):
     attempt: int
     timeout: _duration_pb2.Duration
     claim: int
-    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_size: _Optional[int] = ..., is_large: _Optional[bool] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claim: _Optional[int] = ...) -> None: ...
+    steps: _containers.RepeatedCompositeFieldContainer[Step]
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_size: _Optional[int] = ..., is_large: _Optional[bool] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claim: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+
+class Step(_message.Message):
+    __slots__ = ("index", "name", "result", "is_late")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    IS_LATE_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    name: str
+    result: bytes
+    is_late: bool
+    def __init__(self, index: _Optional[int] = ..., name: _Optional[str] = ..., result: _Optional[bytes] = ..., is_late: _Optional[bool] = ...) -> None: ...
 
 class SignalAsked(_message.Message):
     __slots__ = ("task_id", "fence", "signal")
@@ -1440,6 +1597,228 @@ class GetBatchResponse(_message.Message):
     BATCH_FIELD_NUMBER: _ClassVar[int]
     batch: Batch
     def __init__(self, batch: _Optional[_Union[Batch, _Mapping]] = ...) -> None: ...
+
+class Tags(_message.Message):
+    __slots__ = ("tags",)
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, tags: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Moments(_message.Message):
+    __slots__ = ("moments",)
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    moments: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, moments: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class ScheduleSettings(_message.Message):
+    __slots__ = ("queue", "task", "key", "priority", "payload", "headers", "tags", "timeout", "time_to_live", "retry", "same", "version", "cron", "zone", "every", "times", "start", "end", "jitter", "overlap", "catch_up", "catch_up_within")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    TIME_TO_LIVE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    SAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CRON_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    EVERY_FIELD_NUMBER: _ClassVar[int]
+    TIMES_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    JITTER_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_FIELD_NUMBER: _ClassVar[int]
+    CATCH_UP_WITHIN_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    task: str
+    key: str
+    priority: int
+    payload: bytes
+    headers: _struct_pb2.Struct
+    tags: Tags
+    timeout: _duration_pb2.Duration
+    time_to_live: _duration_pb2.Duration
+    retry: Retry
+    same: SameRequest
+    version: str
+    cron: str
+    zone: str
+    every: _duration_pb2.Duration
+    times: Moments
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    jitter: _duration_pb2.Duration
+    overlap: Overlap
+    catch_up: CatchUp
+    catch_up_within: _duration_pb2.Duration
+    def __init__(self, queue: _Optional[str] = ..., task: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., same: _Optional[_Union[SameRequest, str]] = ..., version: _Optional[str] = ..., cron: _Optional[str] = ..., zone: _Optional[str] = ..., every: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., times: _Optional[_Union[Moments, _Mapping]] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., jitter: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., overlap: _Optional[_Union[Overlap, str]] = ..., catch_up: _Optional[_Union[CatchUp, str]] = ..., catch_up_within: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class Schedule(_message.Message):
+    __slots__ = ("name", "state", "settings", "next_at", "declared_by", "declared_at", "app", "orphaned_at", "paused_by", "fired", "missed", "missed_at", "why_missed", "trouble", "upcoming", "runs")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_AT_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_AT_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    ORPHANED_AT_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
+    FIRED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_FIELD_NUMBER: _ClassVar[int]
+    MISSED_AT_FIELD_NUMBER: _ClassVar[int]
+    WHY_MISSED_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    UPCOMING_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    state: ScheduleState
+    settings: ScheduleSettings
+    next_at: _timestamp_pb2.Timestamp
+    declared_by: str
+    declared_at: _timestamp_pb2.Timestamp
+    app: str
+    orphaned_at: _timestamp_pb2.Timestamp
+    paused_by: str
+    fired: int
+    missed: int
+    missed_at: _timestamp_pb2.Timestamp
+    why_missed: Missed
+    trouble: str
+    upcoming: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    runs: _containers.RepeatedCompositeFieldContainer[ScheduleRun]
+    def __init__(self, name: _Optional[str] = ..., state: _Optional[_Union[ScheduleState, str]] = ..., settings: _Optional[_Union[ScheduleSettings, _Mapping]] = ..., next_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., declared_by: _Optional[str] = ..., declared_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., app: _Optional[str] = ..., orphaned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., paused_by: _Optional[str] = ..., fired: _Optional[int] = ..., missed: _Optional[int] = ..., missed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., why_missed: _Optional[_Union[Missed, str]] = ..., trouble: _Optional[str] = ..., upcoming: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ..., runs: _Optional[_Iterable[_Union[ScheduleRun, _Mapping]]] = ...) -> None: ...
+
+class ScheduleRun(_message.Message):
+    __slots__ = ("slot_at", "at", "task_id", "how", "state")
+    SLOT_AT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    HOW_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    slot_at: _timestamp_pb2.Timestamp
+    at: _timestamp_pb2.Timestamp
+    task_id: str
+    how: RunKind
+    state: TaskState
+    def __init__(self, slot_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., task_id: _Optional[str] = ..., how: _Optional[_Union[RunKind, str]] = ..., state: _Optional[_Union[TaskState, str]] = ...) -> None: ...
+
+class ListSchedulesRequest(_message.Message):
+    __slots__ = ("text", "page_size", "page_token")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    page_size: int
+    page_token: str
+    def __init__(self, text: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListSchedulesResponse(_message.Message):
+    __slots__ = ("schedules", "next_page_token")
+    SCHEDULES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    schedules: _containers.RepeatedCompositeFieldContainer[Schedule]
+    next_page_token: str
+    def __init__(self, schedules: _Optional[_Iterable[_Union[Schedule, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class GetScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class DeclareScheduleRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: ScheduleSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[ScheduleSettings, _Mapping]] = ...) -> None: ...
+
+class DeclareScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class PauseScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class PauseScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class ResumeScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class ResumeScheduleResponse(_message.Message):
+    __slots__ = ("schedule",)
+    SCHEDULE_FIELD_NUMBER: _ClassVar[int]
+    schedule: Schedule
+    def __init__(self, schedule: _Optional[_Union[Schedule, _Mapping]] = ...) -> None: ...
+
+class TriggerScheduleRequest(_message.Message):
+    __slots__ = ("name", "task_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    task_id: str
+    def __init__(self, name: _Optional[str] = ..., task_id: _Optional[str] = ...) -> None: ...
+
+class TriggerScheduleResponse(_message.Message):
+    __slots__ = ("task_id",)
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    def __init__(self, task_id: _Optional[str] = ...) -> None: ...
+
+class BackfillScheduleRequest(_message.Message):
+    __slots__ = ("name", "since", "until")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class BackfillScheduleResponse(_message.Message):
+    __slots__ = ("task_ids", "known", "refusal")
+    TASK_IDS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    task_ids: _containers.RepeatedScalarFieldContainer[str]
+    known: int
+    refusal: Refusal
+    def __init__(self, task_ids: _Optional[_Iterable[str]] = ..., known: _Optional[int] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+
+class DeleteScheduleRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteScheduleResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class UploadBlobRequest(_message.Message):
     __slots__ = ("data",)

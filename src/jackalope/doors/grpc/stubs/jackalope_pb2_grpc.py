@@ -80,6 +80,11 @@ class TaskServiceStub:
                 request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksRequest.SerializeToString,
                 response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksResponse.FromString,
                 _registered_method=True)
+        self.SendEvent = channel.unary_unary(
+                '/jackalope.v1.TaskService/SendEvent',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.SendEventRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.SendEventResponse.FromString,
+                _registered_method=True)
         self.ExplainTask = channel.unary_unary(
                 '/jackalope.v1.TaskService/ExplainTask',
                 request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ExplainTaskRequest.SerializeToString,
@@ -161,6 +166,13 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SendEvent(self, request, context):
+        """Send an event to a task that waits for it at a step, or will.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ExplainTask(self, request, context):
         """Explain why a task is not running, or why it ended as it did.
         """
@@ -222,6 +234,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.ActOnTasks,
                     request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksRequest.FromString,
                     response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksResponse.SerializeToString,
+            ),
+            'SendEvent': grpc.unary_unary_rpc_method_handler(
+                    servicer.SendEvent,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.SendEventRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.SendEventResponse.SerializeToString,
             ),
             'ExplainTask': grpc.unary_unary_rpc_method_handler(
                     servicer.ExplainTask,
@@ -478,6 +495,33 @@ class TaskService:
             '/jackalope.v1.TaskService/ActOnTasks',
             jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.ActOnTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SendEvent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.TaskService/SendEvent',
+            jackalope_dot_v1_dot_jackalope__pb2.SendEventRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.SendEventResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1202,6 +1246,390 @@ class LimitService:
             '/jackalope.v1.LimitService/DeleteLimit',
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class ScheduleServiceStub:
+    """Schedules: what the broker submits by itself, and when.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListSchedules = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/ListSchedules',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesResponse.FromString,
+                _registered_method=True)
+        self.GetSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/GetSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetScheduleResponse.FromString,
+                _registered_method=True)
+        self.DeclareSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/DeclareSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleResponse.FromString,
+                _registered_method=True)
+        self.PauseSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/PauseSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleResponse.FromString,
+                _registered_method=True)
+        self.ResumeSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/ResumeSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleResponse.FromString,
+                _registered_method=True)
+        self.TriggerSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/TriggerSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleResponse.FromString,
+                _registered_method=True)
+        self.BackfillSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/BackfillSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleResponse.FromString,
+                _registered_method=True)
+        self.DeleteSchedule = channel.unary_unary(
+                '/jackalope.v1.ScheduleService/DeleteSchedule',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleResponse.FromString,
+                _registered_method=True)
+
+
+class ScheduleServiceServicer:
+    """Schedules: what the broker submits by itself, and when.
+    """
+
+    def ListSchedules(self, request, context):
+        """List the schedules of the namespace, by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSchedule(self, request, context):
+        """Return a schedule, with its next ten slots and its last ten tasks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeclareSchedule(self, request, context):
+        """Create a schedule or change its settings. Fields that are not set stay as they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PauseSchedule(self, request, context):
+        """Submit nothing for a schedule until it is resumed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResumeSchedule(self, request, context):
+        """Submit tasks of a schedule again, from its next slot on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TriggerSchedule(self, request, context):
+        """Submit a task of a schedule now, whether or not it is paused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def BackfillSchedule(self, request, context):
+        """Submit the tasks of slots that have passed and have none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSchedule(self, request, context):
+        """Delete a schedule. Its tasks stay.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ScheduleServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListSchedules': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSchedules,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesResponse.SerializeToString,
+            ),
+            'GetSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetScheduleResponse.SerializeToString,
+            ),
+            'DeclareSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleResponse.SerializeToString,
+            ),
+            'PauseSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.PauseSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleResponse.SerializeToString,
+            ),
+            'ResumeSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResumeSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleResponse.SerializeToString,
+            ),
+            'TriggerSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.TriggerSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleResponse.SerializeToString,
+            ),
+            'BackfillSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackfillSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleResponse.SerializeToString,
+            ),
+            'DeleteSchedule': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSchedule,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'jackalope.v1.ScheduleService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('jackalope.v1.ScheduleService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ScheduleService:
+    """Schedules: what the broker submits by itself, and when.
+    """
+
+    @staticmethod
+    def ListSchedules(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/ListSchedules',
+            jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ListSchedulesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/GetSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.GetScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.GetScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/DeclareSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PauseSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/PauseSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.PauseScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResumeSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/ResumeSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ResumeScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TriggerSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/TriggerSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.TriggerScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackfillSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/BackfillSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.BackfillScheduleResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSchedule(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ScheduleService/DeleteSchedule',
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteScheduleResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -69,6 +69,8 @@ class TaskServiceStub:
     """Report what happens to the tasks of a queue or namespace, from now on."""
     ActOnTasks: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ActOnTasksRequest, _jackalope_pb2.ActOnTasksResponse]
     """Apply an action to tasks, by id, by filter, or to those that are both."""
+    SendEvent: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.SendEventRequest, _jackalope_pb2.SendEventResponse]
+    """Send an event to a task that waits for it at a step, or will."""
     ExplainTask: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ExplainTaskRequest, _jackalope_pb2.ExplainTaskResponse]
     """Explain why a task is not running, or why it ended as it did."""
     GetTaskHistory: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.GetTaskHistoryRequest, _jackalope_pb2.GetTaskHistoryResponse]
@@ -101,6 +103,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Report what happens to the tasks of a queue or namespace, from now on."""
     ActOnTasks: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ActOnTasksRequest, _jackalope_pb2.ActOnTasksResponse]  # type: ignore[assignment]
     """Apply an action to tasks, by id, by filter, or to those that are both."""
+    SendEvent: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.SendEventRequest, _jackalope_pb2.SendEventResponse]  # type: ignore[assignment]
+    """Send an event to a task that waits for it at a step, or will."""
     ExplainTask: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ExplainTaskRequest, _jackalope_pb2.ExplainTaskResponse]  # type: ignore[assignment]
     """Explain why a task is not running, or why it ended as it did."""
     GetTaskHistory: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.GetTaskHistoryRequest, _jackalope_pb2.GetTaskHistoryResponse]  # type: ignore[assignment]
@@ -184,6 +188,14 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jackalope_pb2.ActOnTasksResponse, _abc.Awaitable[_jackalope_pb2.ActOnTasksResponse]]:
         """Apply an action to tasks, by id, by filter, or to those that are both."""
+
+    @_abc_1.abstractmethod
+    def SendEvent(
+        self,
+        request: _jackalope_pb2.SendEventRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.SendEventResponse, _abc.Awaitable[_jackalope_pb2.SendEventResponse]]:
+        """Send an event to a task that waits for it at a step, or will."""
 
     @_abc_1.abstractmethod
     def ExplainTask(
@@ -424,6 +436,121 @@ class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Remove the limit of a tag."""
 
 def add_LimitServiceServicer_to_server(servicer: LimitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class ScheduleServiceStub:
+    """Schedules: what the broker submits by itself, and when."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ScheduleServiceAsyncStub: ...
+    ListSchedules: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ListSchedulesRequest, _jackalope_pb2.ListSchedulesResponse]
+    """List the schedules of the namespace, by name."""
+    GetSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.GetScheduleRequest, _jackalope_pb2.GetScheduleResponse]
+    """Return a schedule, with its next ten slots and its last ten tasks."""
+    DeclareSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareScheduleRequest, _jackalope_pb2.DeclareScheduleResponse]
+    """Create a schedule or change its settings. Fields that are not set stay as they are."""
+    PauseSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.PauseScheduleRequest, _jackalope_pb2.PauseScheduleResponse]
+    """Submit nothing for a schedule until it is resumed."""
+    ResumeSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ResumeScheduleRequest, _jackalope_pb2.ResumeScheduleResponse]
+    """Submit tasks of a schedule again, from its next slot on."""
+    TriggerSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.TriggerScheduleRequest, _jackalope_pb2.TriggerScheduleResponse]
+    """Submit a task of a schedule now, whether or not it is paused."""
+    BackfillSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.BackfillScheduleRequest, _jackalope_pb2.BackfillScheduleResponse]
+    """Submit the tasks of slots that have passed and have none."""
+    DeleteSchedule: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteScheduleRequest, _jackalope_pb2.DeleteScheduleResponse]
+    """Delete a schedule. Its tasks stay."""
+
+@_typing.type_check_only
+class ScheduleServiceAsyncStub(ScheduleServiceStub):
+    """Schedules: what the broker submits by itself, and when."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListSchedules: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListSchedulesRequest, _jackalope_pb2.ListSchedulesResponse]  # type: ignore[assignment]
+    """List the schedules of the namespace, by name."""
+    GetSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.GetScheduleRequest, _jackalope_pb2.GetScheduleResponse]  # type: ignore[assignment]
+    """Return a schedule, with its next ten slots and its last ten tasks."""
+    DeclareSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareScheduleRequest, _jackalope_pb2.DeclareScheduleResponse]  # type: ignore[assignment]
+    """Create a schedule or change its settings. Fields that are not set stay as they are."""
+    PauseSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.PauseScheduleRequest, _jackalope_pb2.PauseScheduleResponse]  # type: ignore[assignment]
+    """Submit nothing for a schedule until it is resumed."""
+    ResumeSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ResumeScheduleRequest, _jackalope_pb2.ResumeScheduleResponse]  # type: ignore[assignment]
+    """Submit tasks of a schedule again, from its next slot on."""
+    TriggerSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.TriggerScheduleRequest, _jackalope_pb2.TriggerScheduleResponse]  # type: ignore[assignment]
+    """Submit a task of a schedule now, whether or not it is paused."""
+    BackfillSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.BackfillScheduleRequest, _jackalope_pb2.BackfillScheduleResponse]  # type: ignore[assignment]
+    """Submit the tasks of slots that have passed and have none."""
+    DeleteSchedule: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteScheduleRequest, _jackalope_pb2.DeleteScheduleResponse]  # type: ignore[assignment]
+    """Delete a schedule. Its tasks stay."""
+
+class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Schedules: what the broker submits by itself, and when."""
+
+    @_abc_1.abstractmethod
+    def ListSchedules(
+        self,
+        request: _jackalope_pb2.ListSchedulesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ListSchedulesResponse, _abc.Awaitable[_jackalope_pb2.ListSchedulesResponse]]:
+        """List the schedules of the namespace, by name."""
+
+    @_abc_1.abstractmethod
+    def GetSchedule(
+        self,
+        request: _jackalope_pb2.GetScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.GetScheduleResponse, _abc.Awaitable[_jackalope_pb2.GetScheduleResponse]]:
+        """Return a schedule, with its next ten slots and its last ten tasks."""
+
+    @_abc_1.abstractmethod
+    def DeclareSchedule(
+        self,
+        request: _jackalope_pb2.DeclareScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeclareScheduleResponse, _abc.Awaitable[_jackalope_pb2.DeclareScheduleResponse]]:
+        """Create a schedule or change its settings. Fields that are not set stay as they are."""
+
+    @_abc_1.abstractmethod
+    def PauseSchedule(
+        self,
+        request: _jackalope_pb2.PauseScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.PauseScheduleResponse, _abc.Awaitable[_jackalope_pb2.PauseScheduleResponse]]:
+        """Submit nothing for a schedule until it is resumed."""
+
+    @_abc_1.abstractmethod
+    def ResumeSchedule(
+        self,
+        request: _jackalope_pb2.ResumeScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ResumeScheduleResponse, _abc.Awaitable[_jackalope_pb2.ResumeScheduleResponse]]:
+        """Submit tasks of a schedule again, from its next slot on."""
+
+    @_abc_1.abstractmethod
+    def TriggerSchedule(
+        self,
+        request: _jackalope_pb2.TriggerScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.TriggerScheduleResponse, _abc.Awaitable[_jackalope_pb2.TriggerScheduleResponse]]:
+        """Submit a task of a schedule now, whether or not it is paused."""
+
+    @_abc_1.abstractmethod
+    def BackfillSchedule(
+        self,
+        request: _jackalope_pb2.BackfillScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.BackfillScheduleResponse, _abc.Awaitable[_jackalope_pb2.BackfillScheduleResponse]]:
+        """Submit the tasks of slots that have passed and have none."""
+
+    @_abc_1.abstractmethod
+    def DeleteSchedule(
+        self,
+        request: _jackalope_pb2.DeleteScheduleRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeleteScheduleResponse, _abc.Awaitable[_jackalope_pb2.DeleteScheduleResponse]]:
+        """Delete a schedule. Its tasks stay."""
+
+def add_ScheduleServiceServicer_to_server(servicer: ScheduleServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class BatchServiceStub:
     """Batches: the tasks of a queue, in the order of their submits. `TaskFilter.batch` lists the tasks."""

@@ -24,13 +24,15 @@ from jackalope.core.commands import (
     Heartbeat,
     Held,
     JoinWorker,
+    RecordStep,
     ReleaseAttempts,
     ReportProgress,
     StartAttempts,
+    Suspend,
     Verdict,
 )
 from jackalope.core.durations import SECOND
-from jackalope.core.effects import Accepted, Assignment
+from jackalope.core.effects import Accepted, Answered, Assignment, StepDone, Suspended
 from jackalope.core.ids import TaskId, as_task_id, id_text
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
@@ -42,6 +44,7 @@ from jackalope.core.limits import (
     NAMES_PER_WORKER_MAX,
     NOTE_CHARS_MAX,
     QUEUES_PER_WORKER_MAX,
+    STEPS_PER_TASK_MAX,
 )
 from jackalope.core.shapes.envelope import headers_shown
 from jackalope.core.task import BlobRef, Error, Signal
@@ -59,6 +62,7 @@ from jackalope.doors.http.request import (
     task_id_of,
 )
 from jackalope.doors.http.rest.schemas import (
+    Bytes,
     Fence,
     Id,
     MaybeName,
@@ -143,6 +147,15 @@ class ClaimAsked(msgspec.Struct, forbid_unknown_fields=True):
     )
 
 
+class StepGiven(msgspec.Struct):
+    """A step that an earlier attempt has done, with its result or the data of its event."""
+
+    index: int
+    name: str
+    result: Bytes
+    is_late: bool
+
+
 class AssignedTask(msgspec.Struct):
     """A task for a worker. A large payload is not in it; `/payload` has it."""
 
@@ -157,6 +170,7 @@ class AssignedTask(msgspec.Struct):
     timeout_seconds: float | None
     headers: dict[str, Any]
     tags: tuple[str, ...]
+    steps: list[StepGiven]
 
 
 class SignalAskedShown(msgspec.Struct):
@@ -263,6 +277,7 @@ def _show_assignment(given: Assignment) -> AssignedTask:
         timeout_seconds=given.timeout_us / SECOND if given.timeout_us else None,
         headers=headers_shown(given.options.headers, given.envelope),
         tags=given.options.tags,
+        steps=[StepGiven(step.index, step.name, step.result, step.is_late) for step in given.steps],
     )
 
 
@@ -341,8 +356,40 @@ class SignalTold(msgspec.Struct, forbid_unknown_fields=True):
     detail: Annotated[str, Meta(max_length=NOTE_CHARS_MAX)] = ""
 
 
-def _attempt(body: Any = None) -> Spec:
-    return Spec(Reported, body=body, query=AttemptQuery, errors=(404, 409))
+_StepIndex = Annotated[
+    int, about("Its place among the steps of the task, from 0.", ge=0, lt=STEPS_PER_TASK_MAX)
+]
+
+
+class StepTold(msgspec.Struct, forbid_unknown_fields=True):
+    """A step that is done."""
+
+    index: _StepIndex
+    name: Name
+    result: Annotated[Bytes, about("Its result, in base64, at most 64 KiB.")] = b""
+    took_seconds: Annotated[Seconds, about("How long it took.")] = 0
+
+
+class WaitTold(msgspec.Struct, forbid_unknown_fields=True):
+    """A wait without the worker: for a time, for an event, or for what comes first."""
+
+    index: _StepIndex
+    name: Name
+    after_seconds: Annotated[Seconds, about("For how long; 0 if only the event ends it.")] = 0
+    event: Annotated[MaybeName, about("The event; empty to wait for the time alone.")] = ""
+
+
+class WaitAnswered(Beat):
+    """`suspended`: the attempt is over. Otherwise the step is done, and `result` is what it has."""
+
+    task_id: Id
+    suspended: bool
+    result: Bytes
+    is_late: bool
+
+
+def _attempt(body: Any = None, shape: Any = Reported) -> Spec:
+    return Spec(shape, body=body, query=AttemptQuery, errors=(404, 409))
 
 
 @routes.post("/attempts/{task_id}/start", "work", _attempt())
@@ -428,6 +475,53 @@ async def fail_attempt(request: Request, task_id: str) -> Response:
     return await _report(request, held, FailAttempts(attempts=[failed]))
 
 
+@routes.post("/attempts/{task_id}/step", "work", _attempt(StepTold))
+async def record_step(request: Request, task_id: str) -> Response:
+    """Record the result of a step, which no attempt does again. Repeating this is harmless."""
+    held = _held(request, task_id)
+    told = await read_body(request, StepTold)
+    command = RecordStep(
+        ref=0,
+        task=held.task,
+        fence=held.fence,
+        index=told.index,
+        name=told.name,
+        result=told.result,
+        took_us=from_seconds(told.took_seconds),
+    )
+    return await _report(request, held, command)
+
+
+@routes.post("/attempts/{task_id}/suspend", "work", _attempt(WaitTold, WaitAnswered))
+async def suspend_attempt(request: Request, task_id: str) -> Response:
+    """Let the task wait without the worker, unless what it waits for has come."""
+    held = _held(request, task_id)
+    told = await read_body(request, WaitTold)
+    command = Suspend(
+        ref=0,
+        task=held.task,
+        fence=held.fence,
+        index=told.index,
+        name=told.name,
+        after_us=from_seconds(told.after_seconds),
+        event=told.event,
+    )
+    worker = read_query(request, AttemptQuery).worker
+    known, body = await _told(request, worker, command)
+    done = StepDone() if isinstance(body, Suspended) else of_kind(body, StepDone)
+    beat = _beat(known)
+    return answer(
+        WaitAnswered(
+            beat.signals,
+            beat.draining,
+            id_text(held.task),
+            isinstance(body, Suspended),
+            done.result,
+            done.is_late,
+        )
+    )
+
+
 @routes.post("/attempts/{task_id}/release", "work", _attempt())
 async def release_attempt(request: Request, task_id: str) -> Response:
     """Hand an attempt back unfinished, through no fault of the task."""
@@ -455,9 +549,14 @@ async def _report(request: Request, held: Held, command: AnyCommand) -> Response
 
 
 async def _report_as(request: Request, worker: str, held: Held, command: AnyCommand) -> Response:
+    known, _ = await _told(request, worker, command)
+    beat = _beat(known)
+    return answer(Reported(beat.signals, beat.draining, id_text(held.task)))
+
+
+async def _told(request: Request, worker: str, command: AnyCommand) -> tuple[HttpWorker, Answered]:
     known = await door_of(request).fleet.worker(namespace_of(request), worker)
     told = await known.ask(command)
     if isinstance(told, Accepted) and told.refused:
         raise Refused(told.refused[0][1])
-    beat = _beat(known)
-    return answer(Reported(beat.signals, beat.draining, id_text(held.task)))
+    return known, told
