@@ -23,12 +23,16 @@ These can be given before or after a command.
 
 {everywhere}
 
-`--install-completion` completes commands, options, states and formats in your shell.
+`--install-completion` completes commands, options, states and formats in your shell, and from the
+broker the names of queues, workers, tasks and schedules. Without a broker it offers none of these.
 
 **Tasks** are named by their UUID, with or without dashes, by a unique prefix of it, or by their
 alias. **Durations** are written `100ms`, `30s`, `5m`, `2h`, `7d`, or as a
 number of seconds. **Times** are written `2030-01-31T08:00`, with a zone such as `+02:00` or in that
 of this machine, or `08:00` for the next such time.
+
+On a terminal `list`, `tail` and `workers` fit 80 columns: ids are prefixes that tell apart what is
+shown, and what does not fit is cut. `--wide` shows everything, as in a pipe or a file.
 
 With `--format json` or `yaml` the answer is data for programs: every field is there, ids are UUIDs,
 times are microseconds since the epoch, and payloads and results are decoded as their header

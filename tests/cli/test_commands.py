@@ -27,7 +27,8 @@ def eventually(is_so: Callable[[], bool]) -> None:
 
 
 def submit(cli: Cli, *options: str) -> str:
-    ran = cli("submit", *options)
+    named = () if {"--name", "--payload", "--payload-file"} & set(options) else ("--name", "any")
+    ran = cli("submit", *options, *named)
     assert ran.code == 0, ran.err
     return ran.out.strip()
 
@@ -69,7 +70,7 @@ SHOWING = [
     ("stats",),
     ("queue-depth",),
     ("cluster-status",),
-    ("submit", "-q", "other"),
+    ("submit", "-q", "other", "--name", "any"),
     ("hold", "--queue", "images", "--dry-run"),
     ("purge", "--state", "succeeded", "--dry-run"),
     ("cache", "list"),
@@ -205,10 +206,20 @@ def test_delayed_task_is_scheduled(cli: Cli) -> None:
     ],
 )
 def test_submit_refuses(cli: Cli, options: list[str], code: int, problem: str) -> None:
-    ran = cli("submit", *options)
+    ran = cli("submit", "--name", "any", *options)
     assert ran.code == code
     assert problem in ran.err
     assert ran.out.strip() == ""
+
+
+@pytest.mark.parametrize("options", [[], ["-q", "images"], ["--json", "[1]"]])
+def test_submit_without_a_task_is_refused(cli: Cli, options: list[str]) -> None:
+    ran = cli("submit", *options)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "no task named: name it with --name, such as --name app.resize" in ran.err
+    assert "raw payload, with --payload" in ran.err
+    assert cli("list", "-f", "json").json == []
+    assert cli("submit", "-q", "images", "--payload", "for a worker that needs no name").code == 0
 
 
 @pytest.mark.usefixtures("worker")
@@ -656,7 +667,7 @@ def test_submit_asks_once_and_says_how_it_was_served(cli: Cli) -> None:
     assert (lines[-1]["what"], lines[-1]["detail"]) == ("hit", "1")
     assert cli(*ask, "--same", "refresh", "--wait").err == "refresh: a task of its own\n"
     assert cli(*ask, "--same", "run", "--wait").err == "bypass: a task of its own\n"
-    under_way = ("submit", "-q", "nobody", "--same", "unique")
+    under_way = ("submit", "-q", "nobody", "--name", "any", "--same", "unique")
     joined = cli(*under_way).out.strip()
     assert cli(*under_way).err == f"joined: task {joined} is under way\n"
     assert "awaited by 2 requests" in cli("status", joined).out

@@ -376,7 +376,8 @@ EXAMPLES: dict[str, AnyMessage] = {
     "query": Query(7, "task", {"id": TASK}),
     "manage": Manage(8, "pause_queue", {"queue": "images"}),
     "events": Events(
-        [Happened(1_750_000_000_000_000, "submit", TASK, "images", "ready", "lena", "")], 3
+        [Happened(1_750_000_000_000_000, "submit", TASK, "images", "ready", "lena", "", "resize")],
+        3,
     ),
     "call": Call(9, "clerk", b"\xa3who"),
     "called": Called(31, "clerk", b"\xa3who"),

@@ -163,4 +163,5 @@ def _happened(record: AnyRecord, task: Task) -> Happened:
             what, by = "retry" if isinstance(record, TaskRevived) else "purge", record.by
         case _:
             what = type(record).__name__
-    return Happened(record.at_us, str(what), task.id, task.queue.name, str(state), by, str(detail))
+    queue, name = task.queue.name, task.name
+    return Happened(record.at_us, str(what), task.id, queue, str(state), by, str(detail), name)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,9 @@ from jackalope.core.values import shape_problem
 from jackalope.terminal import visible
 
 SECOND_US = 1_000_000
+
+#: How much of an id has the millisecond of its making.
+SHORT_ID_CHARS = 13
 
 _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _LONG_AGO_S = 10 * 365 * 86_400
@@ -36,6 +39,28 @@ def now_us() -> int:
 def id_text(task_id: bytes) -> str:
     """Write a task id as a UUID; nothing for no task."""
     return str(UUID(bytes=bytes(task_id))) if len(task_id) == 16 else bytes(task_id).hex()
+
+
+def short_ids(ids: Iterable[bytes]) -> dict[bytes, str]:
+    """Shorten task ids to what tells these apart, and from tasks of other milliseconds.
+
+    An id begins with the millisecond of its making. What is shown is a prefix, which commands take
+    for the whole id.
+    """
+    whole = sorted({bytes(each): id_text(each) for each in ids}.items(), key=lambda pair: pair[1])
+    texts = ["", *(text for _, text in whole), ""]
+    shortened = {}
+    for at, (task_id, text) in enumerate(whole, 1):
+        alike = max(_alike(text, texts[beside]) for beside in (at - 1, at + 1))
+        chars = max(SHORT_ID_CHARS, alike + 1)
+        shortened[task_id] = text[: chars + (text[chars - 1 : chars] == "-")]
+    return shortened
+
+
+def _alike(one: str, other: str) -> int:
+    """Return how many characters two texts have alike from their beginning."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
+    return sum(1 for _ in same)
 
 
 def parse_id(text: str) -> bytes | None:
@@ -72,6 +97,18 @@ def ago(at_us: int, base_us: int | None = None) -> str:
     if abs(away_us) < SECOND_US:
         return "now"
     return f"{span(away_us)} ago" if away_us > 0 else f"in {span(-away_us)}"
+
+
+def age(at_us: int, base_us: int | None = None) -> str:
+    """Write how long ago something was, in one unit: `5s`, `3m`, `2h`, `9d`; nothing if never."""
+    if not at_us:
+        return ""
+    base_us = now_us() if base_us is None else base_us
+    whole = abs(base_us - at_us) // SECOND_US
+    for unit, length in _STEPS:
+        if whole >= length:
+            return f"{whole // length:,}{unit}"
+    return "0s"
 
 
 def utc(at_us: int) -> str:

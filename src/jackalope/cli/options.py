@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, Options, arg, opt
 
 if TYPE_CHECKING:
@@ -53,6 +54,10 @@ SomeTasks = Annotated[
 ]
 Watch = Annotated[bool, opt("--watch -w", "Refresh until Ctrl-C.")]
 Every = Annotated[str, opt("--every DURATION", "The refresh interval with --watch.")]
+Wide = Annotated[
+    bool,
+    opt("--wide", "Show everything, whatever the width of the terminal: whole ids, more columns."),
+]
 Yes = Annotated[bool, opt("--yes -y", "Do not ask for confirmation.")]
 DryRun = Annotated[bool, opt("--dry-run", "Show what would be done, and change nothing.")]
 
@@ -134,8 +139,12 @@ class Which(Options):
             autocompletion=_complete_states,
         ),
     ] = None
-    queue: Annotated[str, opt("--queue -q QUEUE", "In this queue.", _PANEL)] = ""
-    name: Annotated[str, opt("--name NAME", "With this name.", _PANEL)] = ""
+    queue: Annotated[
+        str, opt("--queue -q QUEUE", "In this queue.", _PANEL, autocompletion=completion.queues)
+    ] = ""
+    name: Annotated[
+        str, opt("--name NAME", "With this name.", _PANEL, autocompletion=completion.task_names)
+    ] = ""
     key: Annotated[str, opt("--key KEY", "With this key.", _PANEL)] = ""
     tag: Annotated[str, opt("--tag TAG", "With this tag.", _PANEL)] = ""
     batch: Annotated[

@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 COLUMNS_MAX = 100
 
+#: What is drawn on a terminal of any width if everything is wanted.
+COLUMNS_WIDE = 160
+
 STATE_COLOURS = {
     "held": "yellow",
     "paused": "yellow",
@@ -66,6 +69,13 @@ class Screen:
         self.is_human = form is Format.TABLE  # whether people read it: tables, not JSON or YAML
         self._out = out or _console(stderr=False)
         self._err = err or _console(stderr=True)
+        # Whether there is room for everything: always where no terminal is.
+        self.is_wide = not self._out.is_terminal
+
+    def widen(self) -> None:
+        """Show everything, whatever the width of the terminal."""
+        self.is_wide = True
+        self._out.width = max(self._out.width, COLUMNS_WIDE)
 
     # Showing.
 
@@ -114,7 +124,10 @@ class Screen:
     def stream(self, data: Any, drawn: RenderableType) -> None:
         """Show one of many answers that come over time: JSON a line each, YAML a document each."""
         if self.is_human:
-            self._out.print(drawn, soft_wrap=True)
+            if self.is_wide:
+                self._out.print(drawn, soft_wrap=True)
+            else:
+                self._out.print(drawn, no_wrap=True, overflow="ellipsis", crop=True)
             return
         text = self._dump(data, is_line=True)
         self._out.file.write(f"---\n{text}" if self.format is Format.YAML else text)
@@ -231,6 +244,11 @@ def state(name: str) -> Text:
 def dim(text: str) -> Text:
     """Write what matters less."""
     return Text(text, style="bright_black")
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Write what is cut, and never wrapped, where its column is too narrow."""
+    return Text(in_line(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def table(*columns: str, gap: int = 2) -> Table:

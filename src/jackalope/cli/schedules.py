@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.formatting import ago, brief, id_text, number
 from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, moment_us, read_changes
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.wire.views import ScheduleView
 
-Name = Annotated[str, arg("NAME", "The schedule.")]
+Name = Annotated[str, arg("NAME", "The schedule.", autocompletion=completion.schedules)]
 
 _STYLES = {"active": "green", "paused": "yellow", "over": "dim"}
 

@@ -289,6 +289,7 @@ class Happened(Message):
     state: str
     by: str = ""
     detail: str = ""
+    name: str = ""  # of the task
 
 
 class Events(Message):

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.formatting import ago, brief, now_us, plural, size, span
 from jackalope.cli.options import Yes, confirm, duration_us, reading
@@ -17,8 +18,12 @@ if TYPE_CHECKING:
 Identities = Annotated[
     list[str], arg("IDENTITY...", "Identities of requests, as `cache list` shows them.")
 ]
-Queue = Annotated[str, opt("--queue -q QUEUE", "Only of this queue.")]
-Name = Annotated[str, opt("--name NAME", "Only of tasks with this name.")]
+Queue = Annotated[
+    str, opt("--queue -q QUEUE", "Only of this queue.", autocompletion=completion.queues)
+]
+Name = Annotated[
+    str, opt("--name NAME", "Only of tasks with this name.", autocompletion=completion.task_names)
+]
 Version = Annotated[str, opt("--version TEXT", "Only of this version.")]
 
 

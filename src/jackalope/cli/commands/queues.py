@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from jackalope.cli import completion
 from jackalope.cli.base import Failure, arg, opt
 from jackalope.cli.formatting import ago, brief, number, tally
 from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, read_changes
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from jackalope.core.policy import Policy
     from jackalope.wire.views import BatchView, LimitView, QueueView
 
-Queue = Annotated[str, arg("QUEUE", "The name of a queue.")]
+Queue = Annotated[str, arg("QUEUE", "The name of a queue.", autocompletion=completion.queues)]
 Tag = Annotated[str, arg("TAG", "A tag.")]
 
 #: The columns of counts, and what each adds up.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, Options, opt
 from jackalope.cli.formatting import ago, id_text, now_us
 from jackalope.cli.options import duration_us, find_all, moment_us
@@ -29,8 +30,18 @@ _NOTES_MAX = 5
 class Work(Options):
     """What the task is."""
 
-    queue: Annotated[str, opt("--queue -q QUEUE", "The queue.", _WHAT)] = "default"
-    name: Annotated[str, opt("--name NAME", "The function to run, such as app.resize.", _WHAT)] = ""
+    queue: Annotated[
+        str, opt("--queue -q QUEUE", "The queue.", _WHAT, autocompletion=completion.queues)
+    ] = "default"
+    name: Annotated[
+        str,
+        opt(
+            "--name NAME",
+            "The task to run, such as app.resize. Needed unless the payload is raw.",
+            _WHAT,
+            autocompletion=completion.task_names,
+        ),
+    ] = ""
     json: Annotated[
         str | None,
         opt(
@@ -62,6 +73,14 @@ class Work(Options):
         if sum(each is not None for each in given) > 1:
             message = "give one of --json, --payload, --payload-file and --from-lines"
             raise Failure(message, code=Exit.USAGE)
+        is_raw = self.payload is not None or self.payload_file is not None or self.raw
+        if not self.name and not is_raw:
+            # A worker finds the function by its name; raw bytes may be for one that needs none.
+            raise Failure(
+                "no task named: name it with --name, such as --name app.resize",
+                "a worker that needs no name takes a raw payload, with --payload or --payload-file",
+                code=Exit.USAGE,
+            )
         if self.from_lines is not None:
             for number, line in enumerate(_read(self.from_lines).splitlines(), 1):
                 if self.raw:

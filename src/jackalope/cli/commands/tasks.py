@@ -2,8 +2,20 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, arg, opt
-from jackalope.cli.formatting import ago, brief, clock, id_text, plural, size, span, utc
+from jackalope.cli.formatting import (
+    age,
+    ago,
+    brief,
+    clock,
+    id_text,
+    plural,
+    short_ids,
+    size,
+    span,
+    utc,
+)
 from jackalope.cli.options import (
     SORTS,
     Every,
@@ -11,6 +23,7 @@ from jackalope.cli.options import (
     Tasks,
     Watch,
     Which,
+    Wide,
     duration_us,
     every_s,
     find,
@@ -179,8 +192,11 @@ async def list_(
     ] = "-created",
     watch: Watch = False,
     every: Every = "2s",
+    wide: Wide = False,
 ) -> None:
     """List tasks, the newest first.
+
+    On a terminal ids are shortened to what tells these tasks apart, and what does not fit is cut.
 
     Examples:
         jackalope list --state running
@@ -199,7 +215,10 @@ async def list_(
         found = [view async for view in client.tasks(limit + 1, sort=sort, **conditions)]
         return found[:limit], len(found) > limit
 
-    await screen.watch(fetch, _draw_list, every_s(watch, every), lambda found: found[0])
+    if wide:
+        screen.widen()
+    draw = _draw_list if screen.is_wide else _draw_narrow
+    await screen.watch(fetch, draw, every_s(watch, every), lambda found: found[0])
 
 
 def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
@@ -225,8 +244,42 @@ def _draw_list(found: "tuple[list[TaskView], bool]") -> "RenderableType":
             ago(view.created_us).removesuffix(" ago"),
             brief(view.worker, 24),
         )
-    more = f"{plural(len(tasks), 'task')}; more match: raise --limit" if has_more else ""
-    return Group(drawn, dim(more)) if more else drawn
+    return Group(drawn, _more(tasks)) if has_more else drawn
+
+
+def _draw_narrow(found: "tuple[list[TaskView], bool]") -> "RenderableType":
+    """Draw a list that fits a terminal of 80 columns."""
+    from rich.console import Group
+
+    from jackalope.cli.output import cell, dim, state, table
+
+    tasks, has_more = found
+    if not tasks:
+        return dim("no tasks")
+    ids = short_ids(view.id for view in tasks)
+    optional = {
+        "~alias": [view.alias for view in tasks],
+        "~worker": [view.worker for view in tasks],
+    }
+    shown = {name: texts for name, texts in optional.items() if any(texts)}
+    drawn = table("task", "state", "~name", "~queue", *shown, ">tries", ">age", gap=1)
+    for at, view in enumerate(tasks):
+        drawn.add_row(
+            ids[view.id],
+            state(view.state),
+            cell(view.name or "-"),
+            cell(view.queue),
+            *(cell(texts[at]) for texts in shown.values()),
+            str(view.attempts or ""),
+            age(view.created_us),
+        )
+    return Group(drawn, _more(tasks)) if has_more else drawn
+
+
+def _more(tasks: "list[TaskView]") -> "Text":
+    from jackalope.cli.output import dim
+
+    return dim(f"{plural(len(tasks), 'task')}; more match: raise --limit")
 
 
 # Waiting.
@@ -378,8 +431,12 @@ async def tail(
     client: "Jackalope",
     screen: "Screen",
     task: Annotated[str | None, arg("TASK", "Only events of this task.")] = None,
-    queue: Annotated[str, opt("--queue -q QUEUE", "Only events of this queue.")] = "",
+    *,
+    queue: Annotated[
+        str, opt("--queue -q QUEUE", "Only events of this queue.", autocompletion=completion.queues)
+    ] = "",
     limit: Annotated[int, opt("--limit -l N", "Exit after this many events; 0 for never.")] = 0,
+    wide: Wide = False,
 ) -> None:
     """Show events as they happen.
 
@@ -389,6 +446,9 @@ async def tail(
         jackalope tail --format json | jq -r 'select(.state == "dead") | .task'
     """
     task_id = await find(client, task) if task else None
+    if wide:
+        screen.widen()
+    draw = _draw_event if screen.is_wide else _draw_short_event
     seen = missed = gaps = 0
     async with client.events(queue=queue, task=task_id) as events:
         screen.note("listening; press Ctrl-C to stop")
@@ -399,7 +459,7 @@ async def tail(
                 count = events.missed - missed
                 screen.warn(f"{count} events were left out: this terminal reads too slowly")
             gaps, missed = events.gaps, events.missed
-            screen.stream(event, _draw_event(event))
+            screen.stream(event, draw(event))
             seen += 1
             if seen == limit:
                 return
@@ -421,3 +481,30 @@ def _draw_event(event: "Happened") -> "Text":
     if event.by:
         drawn.append(f"  {in_line(event.by)}", style="bright_black")
     return drawn.append(f"  {in_line(event.detail)}") if event.detail else drawn
+
+
+#: How much of an id an event shows: what tells apart the tasks of one client, however many.
+_EVENT_ID_CHARS = 18
+
+
+def _draw_short_event(event: "Happened") -> "Text":
+    """Draw an event that fits a terminal of 80 columns; what does not fit is cut at the end."""
+    from rich.text import Text
+
+    from jackalope.cli.output import STATE_COLOURS
+
+    drawn = Text.assemble(
+        (f"{_time_of_day(event.at_us)} ", "bright_black"),
+        f"{id_text(event.task)[:_EVENT_ID_CHARS]} ",
+        (f"{brief(event.what, 10):<10} ", ""),
+        (f"{event.state:<10}", STATE_COLOURS.get(event.state, "")),
+        f"{brief(event.name or '-', 16)} ",
+        (brief(event.queue, 16), "bright_black"),
+    )
+    for more in filter(None, (event.detail, event.by)):
+        drawn.append(f" {in_line(more)}", style="bright_black")
+    return drawn
+
+
+def _time_of_day(at_us: int) -> str:
+    return clock(at_us)[-8:]

@@ -2,9 +2,10 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from jackalope.cli import completion
 from jackalope.cli.base import arg, opt
-from jackalope.cli.formatting import ago, brief, size
-from jackalope.cli.options import Every, Watch, every_s
+from jackalope.cli.formatting import age, ago, brief, size
+from jackalope.cli.options import Every, Watch, Wide, every_s
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -19,9 +20,11 @@ _LOOK_EVERY_S = 0.3
 async def workers(
     client: "Jackalope",
     screen: "Screen",
+    *,
     all_: Annotated[bool, opt("--all -a", "Include workers that are gone, and why.")] = False,
     watch: Watch = False,
     every: Every = "2s",
+    wide: Wide = False,
 ) -> None:
     """List workers: what they serve, and how busy they are.
 
@@ -34,7 +37,10 @@ async def workers(
     async def fetch() -> "list[WorkerView]":
         return [view for view in await client.workers() if all_ or view.state != "gone"]
 
-    await screen.watch(fetch, _draw_workers, every_s(watch, every))
+    if wide:
+        screen.widen()
+    draw = _draw_workers if screen.is_wide else _draw_narrow
+    await screen.watch(fetch, draw, every_s(watch, every))
 
 
 def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
@@ -58,6 +64,31 @@ def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
     return drawn
 
 
+def _draw_narrow(views: "list[WorkerView]") -> "RenderableType":
+    """Draw workers so that they fit a terminal of 80 columns."""
+    from jackalope.cli.output import bar, cell, dim, state, table
+
+    if not views:
+        return dim("no workers; start one with `jackalope worker module:app`")
+    has_keys = any(view.keys for view in views)
+    keys = ("~keys",) if has_keys else ()
+    drawn = table("~worker", "state", ">load", "", "~queues", *keys, ">heard", ">up", "~", gap=1)
+    for view in views:
+        gone = f"{age(view.gone_us)}: {view.why_gone}" if view.gone_us else ""
+        drawn.add_row(
+            cell(view.worker),
+            state(view.state),
+            f"{view.load}/{view.slots}" if view.slots else "",
+            bar(view.load, view.slots, 6, "blue"),
+            cell(",".join(view.queues)),
+            *(cell(",".join(view.keys)) for _ in keys),
+            age(view.heard_us),
+            age(view.joined_us),
+            cell(gone or _doing(view)),
+        )
+    return drawn
+
+
 def _doing(view: "WorkerView") -> str:
     rss = view.stats.get("rss_bytes")
     helps = f"helps {view.helps[:8]}" if view.helps else ""
@@ -67,7 +98,9 @@ def _doing(view: "WorkerView") -> str:
 async def drain(
     client: "Jackalope",
     screen: "Screen",
-    worker: Annotated[str, arg("WORKER", "The name of a worker.")],
+    worker: Annotated[
+        str, arg("WORKER", "The name of a worker.", autocompletion=completion.workers)
+    ],
     wait: Annotated[bool, opt("--wait", "Wait until the worker is gone.")] = False,
 ) -> None:
     """Drain a worker: it gets no more tasks, finishes those it has, and leaves.

@@ -1,0 +1,124 @@
+"""Completion from the live broker: the names of queues, workers, tasks and schedules.
+
+A shell waits while it completes a word, so this asks once, for a moment, and in silence: with no
+broker, or one that needs a key, nothing is offered. What it asks runs in a thread of its own, which
+the end of the process does not wait for.
+"""
+
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from jackalope.client.app import Jackalope
+
+#: How long a shell may wait.
+ASK_S_MAX = 1.0
+
+#: How many of the latest tasks are looked at for their names.
+_TASKS_MAX = 300
+
+#: How many names are offered.
+_OFFERED_MAX = 200
+
+
+def queues(context: typer.Context) -> list[str]:
+    """Offer the queues."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        return [view.queue for view in await client.queues()]
+
+    return _offered(context, ask)
+
+
+def workers(context: typer.Context) -> list[str]:
+    """Offer the workers that are there."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        return [view.worker for view in await client.workers() if view.state != "gone"]
+
+    return _offered(context, ask)
+
+
+def task_names(context: typer.Context) -> list[str]:
+    """Offer the names of the latest tasks and of the tasks of schedules."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        queue = context.params.get("queue") or ""
+        page = await client.page(_TASKS_MAX)
+        names = [view.name for view in page.tasks if queue in ("", "default", view.queue)]
+        async for view in client.schedules():
+            names.append(view.settings.task)
+            if len(names) > 2 * _TASKS_MAX:
+                break
+        return names
+
+    return _offered(context, ask)
+
+
+def schedules(context: typer.Context) -> list[str]:
+    """Offer the schedules."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        names = []
+        async for view in client.schedules():
+            names.append(view.name)
+            if len(names) == _OFFERED_MAX:
+                break
+        return names
+
+    return _offered(context, ask)
+
+
+Ask = Callable[["Jackalope"], Coroutine[Any, Any, Iterable[str]]]
+
+
+def _offered(context: typer.Context, ask: Ask) -> list[str]:
+    import threading
+
+    found: list[str] = []
+
+    def work() -> None:
+        found[:] = sorted({name for name in _asked(context, ask) if name})[:_OFFERED_MAX]
+
+    thread = threading.Thread(target=work, name="completion", daemon=True)
+    thread.start()
+    thread.join(ASK_S_MAX)
+    return list(found)
+
+
+def _asked(context: typer.Context, ask: Ask) -> Iterable[str]:
+    import asyncio
+    import logging
+
+    from jackalope.client.app import Jackalope
+
+    async def work() -> Iterable[str]:
+        client = Jackalope(_common(context).address(), name="completion")
+        try:
+            await client.connect(wait=False)
+            return await ask(client)
+        finally:
+            await client.close()
+
+    logging.disable()
+    try:
+        return asyncio.run(work())
+    except Exception:  # noqa: BLE001  whatever it is, a shell that completes must not show it
+        return ()
+
+
+def _common(context: typer.Context) -> Any:
+    """Return where the broker is, by the options that are on the line so far."""
+    from dataclasses import fields
+
+    from jackalope.cli.base import Common
+
+    at: list[Any] = [context]
+    common = Common()
+    while at:
+        here = at.pop()
+        common = common.over(Common(**{f.name: here.params.get(f.name) for f in fields(Common)}))
+        at += [here.parent] if here.parent is not None else []
+    return common
