@@ -262,6 +262,11 @@ test-python:
 	build/python-$(VERSION)/bin/python $(INSTALL) --constraint constraints.txt --no-build-isolation --editable '.[$(EXTRAS)]' --group dev
 	build/python-$(VERSION)/bin/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(TESTS)
 
+.PHONY: docs
+docs: $(READY)  ## Build the documentation as a site, in build/site; a broken link is an error.
+	$(BIN)/python -m sphinx -W --keep-going -q -j 2 -b html -c docs/site docs build/site
+	@echo "docs: open build/site/index.html"
+
 .PHONY: bench-setup
 bench-setup: setup  ## Install the peers' servers (Debian, as root) and clients; bench does it too.
 	$(BIN)/python -m bench.peers.install
