@@ -2,7 +2,8 @@
 
 Owns what is checked and what is reported: that SQLite finds its files sound, that every
 batch and every row can be read as a start would read it, that the files belong together, and that
-blobs are there. What to do about damage is `Storage.open` with loss accepted, or a backup.
+blobs are there and whole. What to do about damage is `Storage.open` with loss accepted, or a
+backup.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 import msgspec
 
 from jackalope.core.records import NewerFormat, decode_batch
+from jackalope.core.task import BlobRef
 from jackalope.storage import FolderBusy, StorageFault
+from jackalope.storage.blobs.folder import path_of, problem_of
 from jackalope.storage.data_folder import BLOBS, HISTORY, LOCK, WITNESS
 from jackalope.storage.journals import JournalKind, JournalPlace, segment_problems
 from jackalope.storage.segments.journal import SegmentJournal
@@ -47,7 +50,8 @@ def inspect_folder(folder: Path) -> list[Finding]:
         raise StorageFault(f"{folder}: not a data folder")
     with kept_out(folder):
         journal, last, trimmed = _inspect_journal(place)
-        history, applied = _inspect_history(folder / HISTORY)
+        refs: dict[str, BlobRef] = {}
+        history, applied = _inspect_history(folder / HISTORY, refs)
         findings = [
             _of_files(place),
             journal,
@@ -56,7 +60,7 @@ def inspect_folder(folder: Path) -> list[Finding]:
         ]
         findings.append(_inspect_sequences(folder, last, trimmed, applied))
         if (folder / BLOBS).is_dir():
-            findings.append(_inspect_blobs(folder))
+            findings.append(_inspect_blobs(folder, refs))
         return findings
 
 
@@ -163,8 +167,8 @@ def _trimmed_of(place: JournalPlace) -> int:
     return int(found[0]) if found else 0
 
 
-def _inspect_history(path: Path) -> tuple[Finding, int]:
-    """Read every task; return also the sequence of the last batch in history."""
+def _inspect_history(path: Path, refs: dict[str, BlobRef]) -> tuple[Finding, int]:
+    """Read every task, note its blobs, and return also the last batch that history has."""
     count = applied = 0
     problems: list[str] = []
     if not path.exists():
@@ -176,7 +180,9 @@ def _inspect_history(path: Path) -> tuple[Finding, int]:
             for columns in connection.execute(f"SELECT {WHOLE} FROM tasks NOT INDEXED"):  # noqa: S608
                 count += 1
                 try:
-                    from_columns(path.name, columns)
+                    row = from_columns(path.name, columns)
+                    bodies = (row.payload, row.outcome.result if row.outcome else b"")
+                    refs.update((b.blob, b) for b in bodies if isinstance(b, BlobRef))
                 except StorageFault as fault:
                     problems.append(str(fault))
     except sqlite3.DatabaseError as error:
@@ -196,17 +202,27 @@ def _inspect_sequences(folder: Path, last: int, trimmed: int, applied: int) -> F
     return Finding("consistency between files", max(last, applied), problems)
 
 
-def _inspect_blobs(folder: Path) -> Finding:
-    """Look for every blob that a task in history names."""
+def _inspect_blobs(folder: Path, refs: dict[str, BlobRef]) -> Finding:
+    """Read every blob that a task in history names."""
     names: list[str] = []
     try:
         with closing(_open(folder / HISTORY)) as connection:
             names = [name for (name,) in connection.execute("SELECT DISTINCT blob FROM blobs")]
     except sqlite3.DatabaseError:
         return Finding("blobs", 0, [])
-    missing = [name for name in names if not (folder / BLOBS / name[:2] / name).is_file()]
-    problems = [f"{name} is missing" for name in missing[:PROBLEMS_MAX]]
-    return Finding("blobs", len(names), problems)
+    problems = [
+        f"{name} {problem}"
+        for name in names
+        if (problem := _blob_problem(folder / BLOBS, name, refs.get(name)))
+    ]
+    return Finding("blobs", len(names), problems[:PROBLEMS_MAX])
+
+
+def _blob_problem(folder: Path, name: str, ref: BlobRef | None) -> str:
+    if ref is not None:
+        return problem_of(folder, ref)
+    # Named by what is no task, which has neither its size nor its digest.
+    return "" if path_of(folder, name).is_file() else "is missing"
 
 
 def _open(path: Path) -> sqlite3.Connection:

@@ -247,7 +247,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (connected, "commands.workers", "workers drain"),
     (connected, "commands.queues", "batches"),
     (connected, "commands.stats", "stats queue_depth cluster_status"),
-    (local, "commands.folder", "check"),
+    (local, "commands.folder", "check backup restore"),
     (local, "app", "version"),
 )
 
@@ -296,7 +296,9 @@ PANELS = {
         "cache": "List cached answers, pin them and purge them.",
     },
     "Set up": {
-        "check": "Look for damage in a data folder, without changing anything.",
+        "check": "Look for damage in a data folder or a backup, without changing anything.",
+        "backup": "Write everything in the data folder of a broker to one file, while it runs.",
+        "restore": "Make a data folder of a backup, with which a broker goes on.",
         "version": "Show the version.",
         "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
         "config": "Show, check or create the broker's configuration.",

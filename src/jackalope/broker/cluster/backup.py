@@ -1,77 +1,41 @@
 """Backups: the state of a running cluster in one file, and the folder of a founder made of it.
 
-A backup is a tar file: where in the log it stands (`mark.json`), the history (`tasks.db`), large
-payloads and results (`blobs/`) and, last, the digests of all of them (`end.json`), without which it
-is not whole. It is of one moment. A blob whose task was forgotten while it was made may be missing.
+It is of one moment. A blob whose task was forgotten while it was made may be missing. The file is
+that of `broker/backup_file`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import os
-import re
 import shutil
 import sqlite3
-import tarfile
-from contextlib import ExitStack, closing
-from hashlib import blake2b
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
 from typing import IO
 
 import msgspec
 
+from jackalope.broker.backup_file import (
+    BLOBS,
+    JOURNAL,
+    Backup,
+    BackupWriter,
+    Sink,
+    new_backup,
+    read_backup,
+)
 from jackalope.broker.cluster.peer_link import PeerLink
-from jackalope.storage import Corrupt, StorageFault
+from jackalope.storage import StorageFault
 from jackalope.storage.data_folder import SHARDS
-from jackalope.storage.disk import make_folder, sync_folder
+from jackalope.storage.disk import make_folder
 from jackalope.storage.faults import naming_faults
 from jackalope.storage.snapshots import HISTORY, MOVING, Incoming, StateMark, install, mark_founding
 from jackalope.wire.peer import AskBlob, AskSnapshot, BlobHead, SnapshotHead
 
-_MARK = "mark.json"
-_END = "end.json"
-_BLOBS = "blobs/"
-_CHUNK_BYTES = 1024 * 1024
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-
 #: How long a node may take to copy its state.
 _COPY_S = 600.0
-
-
-class Backup(msgspec.Struct, frozen=True):
-    """What is in a backup."""
-
-    sequence: int
-    digest: bytes
-    cluster: str
-    blobs: int = 0
-    missing: tuple[str, ...] = ()  # blobs that were gone when they were to be copied
-
-
-class _Writer:
-    """Writes a tar file, and remembers the digest of everything in it."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._tar = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)
-        self.digests: dict[str, str] = {}
-
-    def add(self, name: str, data: IO[bytes]) -> None:
-        info = tarfile.TarInfo(name)
-        info.size = data.seek(0, os.SEEK_END)
-        info.mode = 0o600
-        data.seek(0)
-        digest = blake2b()
-        while chunk := data.read(_CHUNK_BYTES):
-            digest.update(chunk)
-        self.digests[name] = digest.hexdigest()
-        data.seek(0)
-        self._tar.addfile(info, data)
-
-    def close(self) -> None:
-        self.add(_END, io.BytesIO(msgspec.json.encode(self.digests)))
-        self._tar.close()
 
 
 async def write_backup(link: PeerLink, path: Path, *, has_blobs: bool = True) -> Backup:
@@ -81,34 +45,20 @@ async def write_backup(link: PeerLink, path: Path, *, has_blobs: bool = True) ->
         PeerGone: the node does not answer, or refuses.
         StorageFault: the file cannot be written, or the state is damaged.
     """
-    part = path.with_name(f"{path.name}.part")
-    with naming_faults(part):
-        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            made = await _write(link, file, path.parent, has_blobs=has_blobs)
-            with naming_faults(part):
-                file.flush()
-                os.fsync(file.fileno())
-        with naming_faults(path):
-            os.link(part, path)  # Unlike a rename, it replaces nothing.
-            sync_folder(path.parent)
-    finally:
-        part.unlink(missing_ok=True)
-    return made
+    with new_backup(path) as writer:
+        return await _write(link, writer, path.parent, has_blobs=has_blobs)
 
 
-async def _write(link: PeerLink, file: IO[bytes], beside: Path, *, has_blobs: bool) -> Backup:
-    writer = _Writer(file)
+async def _write(link: PeerLink, writer: BackupWriter, beside: Path, *, has_blobs: bool) -> Backup:
     await link.send(AskSnapshot())
     head = await link.expect(SnapshotHead, _COPY_S)
     missing, count = [], 0
     with NamedTemporaryFile(dir=beside) as history:
         await _receive(link, history)
         mark = Backup(head.sequence, head.digest, link.cluster)
-        writer.add(_MARK, io.BytesIO(msgspec.json.encode(mark)))
+        writer.add_mark(mark)
         await asyncio.to_thread(writer.add, HISTORY, history)
-        names = await asyncio.to_thread(_blobs_in, history.name) if has_blobs else []
+        names = await asyncio.to_thread(blobs_in, history.name) if has_blobs else []
     for name in names:
         size = (await link.ask(AskBlob(name), BlobHead)).size
         if size < 0:
@@ -116,9 +66,8 @@ async def _write(link: PeerLink, file: IO[bytes], beside: Path, *, has_blobs: bo
             continue
         with TemporaryFile(dir=beside) as body:
             await _receive(link, body)
-            await asyncio.to_thread(writer.add, f"{_BLOBS}{name}", body)
+            await asyncio.to_thread(writer.add, f"{BLOBS}{name}", body)
         count += 1
-    await asyncio.to_thread(writer.close)
     return msgspec.structs.replace(mark, blobs=count, missing=tuple(missing))
 
 
@@ -129,7 +78,7 @@ async def _receive(link: PeerLink, file: IO[bytes]) -> None:
         file.flush()
 
 
-def _blobs_in(history: str) -> list[str]:
+def blobs_in(history: str) -> list[str]:
     """Return the blobs that a history names."""
     with closing(sqlite3.connect(f"file:{history}?immutable=1", uri=True)) as connection:
         return [name for (name,) in connection.execute("SELECT DISTINCT blob FROM blobs")]
@@ -148,11 +97,7 @@ def restore_backup(path: Path, folder: Path) -> Backup:
     try:
         with naming_faults(folder):
             make_folder(home / MOVING)
-        with naming_faults(path), path.open("rb") as file:
-            try:
-                found = _unpack(path, file, home)
-            except (tarfile.TarError, EOFError, msgspec.DecodeError) as error:
-                raise Corrupt(f"{path}: is no whole backup: {error}") from None
+        found = _unpack(path, home)
         mark_founding(home)
         install(home)
     except BaseException:
@@ -161,41 +106,26 @@ def restore_backup(path: Path, folder: Path) -> Backup:
     return found
 
 
-def _unpack(path: Path, file: IO[bytes], home: Path) -> Backup:
-    digests: dict[str, str] = {}
-    told: dict[str, str] | None = None
-    mark: Backup | None = None
-    incoming: Incoming | None = None
-    with tarfile.open(fileobj=file, mode="r|") as tar, ExitStack() as undo:
-        for info in tar:
-            body = tar.extractfile(info)
-            name = info.name.removeprefix(_BLOBS)
-            if body is None or not _NAME.fullmatch(name):
-                raise Corrupt(f"{path}: has {info.name!r}, which no backup has")
-            if info.name == _MARK:
-                mark = msgspec.json.decode(raw := body.read(), type=Backup)
-                digests[_MARK] = blake2b(raw).hexdigest()
-            elif info.name == _END:
-                told = msgspec.json.decode(body.read(), type=dict[str, str])
-            elif info.name == HISTORY and mark is not None:
-                incoming = Incoming(home, StateMark(mark.sequence, mark.digest))
-                undo.callback(incoming.abort)
-                digests[HISTORY] = _copy(body, incoming)
-            elif info.name.startswith(_BLOBS):
-                with (home / MOVING / name).open("xb") as blob:
-                    digests[info.name] = _copy(body, blob)
-        if mark is None or incoming is None or told != digests:
-            raise Corrupt(f"{path}: is damaged, or not whole")
-        incoming.finish()
-    return msgspec.structs.replace(mark, blobs=len(digests) - 2)
+def _unpack(path: Path, home: Path) -> Backup:
+    with ExitStack() as undo:
+        incoming: list[Incoming] = []
 
+        @contextmanager
+        def opener(name: str, mark: Backup) -> Iterator[Sink]:
+            if name == JOURNAL:
+                raise StorageFault(
+                    f"{path}: the backup of a broker that is alone: make a folder of it with "
+                    "`jackalope restore`, and a cluster of that with `jackalope cluster init "
+                    "--from`"
+                )
+            if name == HISTORY:
+                incoming.append(Incoming(home, StateMark(mark.sequence, mark.digest)))
+                undo.callback(incoming[0].abort)
+                yield incoming[0].add
+                return
+            with (home / MOVING / name.removeprefix(BLOBS)).open("xb") as blob:
+                yield blob.write
 
-def _copy(body: IO[bytes], to: Incoming | IO[bytes]) -> str:
-    digest = blake2b()
-    while chunk := body.read(_CHUNK_BYTES):
-        digest.update(chunk)
-        if isinstance(to, Incoming):
-            to.add(chunk)
-        else:
-            to.write(chunk)
-    return digest.hexdigest()
+        found = read_backup(path, opener)
+        incoming[0].finish()
+    return found

@@ -7,7 +7,7 @@ from jackalope.cli.base import Exit, Failure, arg, opt
 from jackalope.cli.commands.serve import Flags
 
 if TYPE_CHECKING:
-    from jackalope.broker.cluster.backup import Backup
+    from jackalope.broker.backup_file import Backup
     from jackalope.broker.config.schema import Config
     from jackalope.cli.output import Screen
 

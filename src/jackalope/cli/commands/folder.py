@@ -1,4 +1,4 @@
-"""The commands that look into a data folder: its journal, and whether it is damaged."""
+"""The commands about a data folder: its journal, whether it is damaged, and copies of it."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from jackalope.cli.formatting import brief, size, utc
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from jackalope.broker.backup_file import Backup
     from jackalope.broker.inspection import Finding
     from jackalope.cli.output import Screen
 
@@ -99,12 +100,14 @@ def _draw_records(batches: list[dict[str, Any]]) -> "RenderableType":
 
 def check(
     screen: "Screen",
-    folder: Annotated[str, arg("FOLDER", "The data folder of a broker that is stopped.")],
+    folder: Annotated[
+        str, arg("FOLDER", "The data folder of a broker that is stopped, or a backup.")
+    ],
 ) -> int:
-    """Look for damage in a data folder, without changing anything.
+    """Look for damage in a data folder or a backup, without changing anything.
 
-    Reads every batch of the journal and every task of the history as at a start, has SQLite check
-    its files, and compares their positions.
+    Reads every batch of the journal, every task of the history and every blob as at a start, has
+    SQLite check its files, and compares their positions. Of a backup it compares all digests.
 
     Exits with 0 if all is sound, 3 if something is damaged or missing, 4 if a broker uses the
     folder.
@@ -112,7 +115,10 @@ def check(
     Examples:
         jackalope check jackalope-data
         jackalope check /var/lib/jackalope --format json
+        jackalope check monday.tar
     """
+    if Path(folder).is_file():
+        return _check_backup(screen, Path(folder))
     from jackalope.broker.inspection import inspect_folder
     from jackalope.storage import FolderBusy, StorageFault
 
@@ -136,3 +142,82 @@ def _draw_findings(findings: "list[Finding]") -> "RenderableType":
     for each in findings:
         drawn.add_row(each.what, str(each.count), "\n".join(each.problems) or "none")
     return drawn
+
+
+def _check_backup(screen: "Screen", path: Path) -> int:
+    from jackalope.broker.backup_file import read_backup
+    from jackalope.storage import StorageFault
+
+    try:
+        found = read_backup(path)
+    except StorageFault as fault:
+        raise Failure(str(fault), code=Exit.STORAGE) from None
+    screen.show(_plain(found) | {"file": str(path)}, f"{path} is whole: {_about(found)}")
+    return Exit.DONE
+
+
+# Copies.
+
+DataFolder = Annotated[str, opt("--data FOLDER", "The data folder.")]
+
+
+def backup(
+    screen: "Screen",
+    file: Annotated[str, arg("FILE", "Where to write it; a name that is free.")],
+    data: DataFolder = "jackalope-data",
+    no_blobs: Annotated[bool, opt("--no-blobs", "Leave out large payloads and results.")] = False,
+) -> None:
+    """Write everything in the data folder of a broker to one file, while it runs.
+
+    Run it on the broker's machine, as its user. All that was acknowledged before it began is in
+    the file. There is a file of that name only when it is whole and was read again. For a cluster
+    use `jackalope cluster backup`.
+
+    Exits with 3 if the folder is damaged or the file cannot be written.
+
+    Examples:
+        jackalope backup monday.tar
+        jackalope backup /backups/monday.tar --data /var/lib/jackalope
+    """
+    from jackalope.broker.folder_backup import write_folder_backup
+    from jackalope.storage import StorageFault
+
+    try:
+        made = write_folder_backup(Path(data), Path(file).absolute(), has_blobs=not no_blobs)
+    except StorageFault as fault:
+        raise Failure(str(fault), "nothing was written", Exit.STORAGE) from None
+    screen.show(_plain(made) | {"file": file}, f"wrote {file}: {_about(made)}")
+
+
+def restore(
+    screen: "Screen",
+    file: Annotated[str, arg("FILE", "A backup.")],
+    data: Annotated[str, opt("--data FOLDER", "The data folder to make of it.")] = "jackalope-data",
+) -> None:
+    """Make a data folder of a backup, with which a broker goes on.
+
+    The folder is there only when all of it was written and checked. Never let a broker run with it
+    beside the one that was copied: both would run the same tasks.
+
+    Exits with 3 if the backup is damaged or not whole, or the folder is there.
+
+    Examples:
+        jackalope restore monday.tar --data /var/lib/jackalope
+    """
+    from jackalope.broker.folder_backup import restore_folder
+    from jackalope.storage import StorageFault
+
+    try:
+        found = restore_folder(Path(file), Path(data).absolute())
+    except StorageFault as fault:
+        raise Failure(str(fault), "nothing was written", Exit.STORAGE) from None
+    told = f"restored {_about(found)} to {data}; start it: jackalope serve --data {data}"
+    screen.show(_plain(found) | {"data": data}, told)
+
+
+def _plain(found: "Backup") -> dict[str, Any]:
+    return {"batch": max(found.sequence, found.last), "blobs": found.blobs}
+
+
+def _about(found: "Backup") -> str:
+    return f"everything through batch {max(found.sequence, found.last)}, {found.blobs} blobs"

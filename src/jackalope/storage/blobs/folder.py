@@ -56,7 +56,7 @@ class FolderBlobs(Blobs):
         if size != ref.size:
             raise _damaged(path, f"has {size} bytes instead of {ref.size}")
         end = ref.size if length is None else min(ref.size, offset + length)
-        return self._read(path, ref, offset, end)
+        return _read(path, ref, offset, end)
 
     def ref(self, name: str) -> BlobRef:
         path = self._path(name)
@@ -96,31 +96,6 @@ class FolderBlobs(Blobs):
         if not BLOB_NAME.fullmatch(name):
             raise Corrupt(f"{name!r} is not the name of a blob in {self._folder}")
         return path_of(self._folder, name)
-
-    def _read(self, path: Path, ref: BlobRef, offset: int, end: int) -> Iterator[bytes]:
-        is_whole = offset == 0 and end == ref.size
-        # Only the digest vouches for a copy: its name is that of another store.
-        digest = blake2b(digest_size=_DIGEST_BYTES) if is_whole and _is_digest(ref) else None
-        checksum = 0
-        with naming_faults(path):
-            file = path.open("rb")
-        with file:
-            file.seek(offset)
-            while offset < end:
-                with naming_faults(path):
-                    chunk = file.read(min(CHUNK_BYTES, end - offset))
-                if not chunk:
-                    raise _damaged(path, f"ends at {offset}")
-                offset += len(chunk)
-                if digest is not None:
-                    digest.update(chunk)
-                else:
-                    checksum = zlib.crc32(chunk, checksum)
-                yield chunk
-        if digest is not None and digest.hexdigest() != ref.digest:
-            raise _damaged(path, "does not match its checksum")
-        if is_whole and digest is None and not _has_checksum(ref.blob, checksum):
-            raise _damaged(path, "does not match the checksum in its name")
 
 
 class FolderDraft(Draft):
@@ -197,6 +172,48 @@ class FolderDraft(Draft):
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def problem_of(folder: Path, ref: BlobRef) -> str:
+    """Read a blob to its end, and return what is wrong with it; nothing if it is sound."""
+    path = path_of(folder, ref.blob)
+    if not path.is_file():
+        return "is missing"
+    size = path.stat().st_size
+    if size != ref.size:
+        return f"has {size} bytes instead of {ref.size}"
+    try:
+        for _ in _read(path, ref, 0, size):
+            pass
+    except Corrupt:
+        return "does not match its checksum"
+    return ""
+
+
+def _read(path: Path, ref: BlobRef, offset: int, end: int) -> Iterator[bytes]:
+    is_whole = offset == 0 and end == ref.size
+    # Only the digest vouches for a copy: its name is that of another store.
+    digest = blake2b(digest_size=_DIGEST_BYTES) if is_whole and _is_digest(ref) else None
+    checksum = 0
+    with naming_faults(path):
+        file = path.open("rb")
+    with file:
+        file.seek(offset)
+        while offset < end:
+            with naming_faults(path):
+                chunk = file.read(min(CHUNK_BYTES, end - offset))
+            if not chunk:
+                raise _damaged(path, f"ends at {offset}")
+            offset += len(chunk)
+            if digest is not None:
+                digest.update(chunk)
+            else:
+                checksum = zlib.crc32(chunk, checksum)
+            yield chunk
+    if digest is not None and digest.hexdigest() != ref.digest:
+        raise _damaged(path, "does not match its checksum")
+    if is_whole and digest is None and not _has_checksum(ref.blob, checksum):
+        raise _damaged(path, "does not match the checksum in its name")
 
 
 def path_of(folder: Path, name: str) -> Path:

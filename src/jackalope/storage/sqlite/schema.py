@@ -293,7 +293,7 @@ def has_in_payload(row: bytes, payload: bytes | None, wanted: bytes) -> bool:
         try:
             body = _decode_head(row).payload
         except msgspec.DecodeError:
-            return False  # Whoever reads the task itself is told that it is damaged.
+            return False  # A read of the task itself reports the damage.
         payload = body if isinstance(body, bytes) else b""
     return wanted in payload
 
