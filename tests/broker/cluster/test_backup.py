@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from jackalope.broker.access import THE_BROKER
-from jackalope.broker.cluster import node, peers
 from jackalope.broker.backup_file import Backup
+from jackalope.broker.cluster import node, peers
 from jackalope.broker.cluster.backup import restore_backup, write_backup
 from jackalope.broker.cluster.peer_host import PeerHost
 from jackalope.broker.cluster.peer_link import Credentials, PeerGone, connect
