@@ -178,6 +178,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     PoolSet,
     views.PoolView,
     views.GroupView,
+    views.LaunchFailureView,
     views.LaunchView,
 )
 

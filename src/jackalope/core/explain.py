@@ -13,7 +13,7 @@ import msgspec
 from jackalope.core.context import Context
 from jackalope.core.durations import format_duration
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import ENDED, Event, State
+from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
@@ -279,4 +279,7 @@ def _why_ended(task: Task) -> Cause:
         text += f", {outcome.reason}"
     if outcome is not None and outcome.error:
         text += f": {outcome.error.type}: {outcome.error.message}"
-    return Cause(Why.ENDED, text, {"state": task.state})
+    facts: dict[str, str | int] = {"state": task.state}
+    if outcome is not None and outcome.error and outcome.reason is Reason.DEPENDENCY:
+        facts["dependency"] = outcome.error.message.partition(" ")[0]  # Its id comes first.
+    return Cause(Why.ENDED, text, facts)

@@ -322,6 +322,14 @@ class GroupView(msgspec.Struct, frozen=True):
     trouble: str  # why its workers cannot be started, if they cannot
 
 
+class LaunchFailureView(msgspec.Struct, frozen=True):
+    """A launch that failed."""
+
+    at_us: int
+    key: str
+    why: str
+
+
 class PoolView(msgspec.Struct, frozen=True):
     """A pool."""
 
@@ -332,6 +340,7 @@ class PoolView(msgspec.Struct, frozen=True):
     launched: int  # how many launches were ordered since the broker started
     failed: int  # how many of them failed
     groups: tuple[GroupView, ...]
+    failures: tuple[LaunchFailureView, ...] = ()  # the latest of them, the newest last
 
 
 class RunView(msgspec.Struct, frozen=True):

@@ -20,7 +20,14 @@ from jackalope.core.state.groups import Group, Launch, Pool
 from jackalope.core.state.queue import NO_TALLY, Namespace
 from jackalope.core.state.roster import Departure, Fanout, Worker
 from jackalope.core.task import lease_of
-from jackalope.wire.views import GroupView, LaunchView, PoolView, WorkerView, view_as
+from jackalope.wire.views import (
+    GroupView,
+    LaunchFailureView,
+    LaunchView,
+    PoolView,
+    WorkerView,
+    view_as,
+)
 
 if TYPE_CHECKING:
     from jackalope.broker.service import Broker
@@ -122,6 +129,7 @@ def _pool_view(core: Core, pool: Pool, settings: PoolSettings) -> PoolView:
         launched=pool.launched,
         failed=pool.failed,
         groups=tuple(_group_view(core, group) for _, group in sorted(pool.groups.items())),
+        failures=tuple(LaunchFailureView(*failure) for failure in pool.failures),
     )
 
 

@@ -601,6 +601,7 @@ def fail(ctx: Context, group: Group, why: str) -> None:
     group.failures += 1
     group.pool.failed += 1
     group.error = why[:NOTE_CHARS_MAX]
+    group.pool.failures.append((ctx.now_us, group.key, group.error))
     wait_us = min(_RETRY_BASE_US << min(group.failures - 1, 20), _RETRY_CAP_US)
     group.next_try_us = ctx.now_us + wait_us
     touch(ctx, group)

@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from jackalope.core.durations import SECOND, format_duration
+from jackalope.core.limits import FAILURES_PER_POOL_MAX
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState, Phase, PoolSettings
 from jackalope.core.state.timers import Timers
 
@@ -143,6 +144,8 @@ class Pool:
         self.idle: dict[str, None] = {}
         self.launched = 0  # how many launches were ordered
         self.failed = 0  # how many failed
+        # the latest that did: when, for which key, and why
+        self.failures: deque[tuple[int, str, str]] = deque(maxlen=FAILURES_PER_POOL_MAX)
 
     @property
     def settings(self) -> PoolSettings | None:

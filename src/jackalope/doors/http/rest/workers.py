@@ -17,7 +17,7 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, ask, nothing, read_body, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, about, shape_of
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.wire.views import GroupView, LaunchView, PoolView, WorkerView
+from jackalope.wire.views import GroupView, LaunchFailureView, LaunchView, PoolView, WorkerView
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -121,7 +121,10 @@ _show = shape_of(
     "PoolShown",
     "A pool: its settings, durations as text, and its groups.",
     names={"up": "groups_up", "waiting": "groups_waiting"},
-    inner={"groups": _show_group},
+    inner={
+        "groups": _show_group,
+        "failures": shape_of(LaunchFailureView, "LaunchFailureShown", "A launch that failed."),
+    },
     without=("settings",),
     settings=(dict[str, Any], lambda view: shown(view.settings)),
 )
