@@ -12,7 +12,7 @@ export interface Attempt {
   detail: string;
 }
 
-const ENDS = new Set(["finish", "fail", "release", "stop", "lose"]);
+const ENDS = new Set(["finish", "fail", "release", "stop", "lose", "suspend"]);
 
 export function attemptsOf(history: Happening[]): Attempt[] {
   const attempts: Attempt[] = [];

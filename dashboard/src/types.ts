@@ -180,6 +180,26 @@ export interface Task {
   result_size: number;
   how: string | null;
   answer: AnswerOf | null;
+  steps: Step[];
+  waits_for: string | null;
+  events: SentEvent[];
+}
+
+/** A step of a task that is done for good. */
+export interface Step {
+  name: string;
+  done_at: string | null;
+  took_seconds: number;
+  size: number;
+  is_late: boolean;
+}
+
+/** An event that was sent to a task and is not waited for yet. */
+export interface SentEvent {
+  event: string;
+  sent_at: string | null;
+  sent_by: string;
+  size: number;
 }
 
 /** Who made the answer to a request, and who had use of it. */

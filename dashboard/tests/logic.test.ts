@@ -58,6 +58,10 @@ describe("attempts", () => {
     const found = attemptsOf([at("submit", 0), at("assign", 1), at("start", 2), at("fail", 3, "no"), at("due", 4), at("assign", 5)]);
     expect(found.map((each) => [each.end, each.detail, each.started !== null])).toEqual([["fail", "no", true], ["", "", false]]);
   });
+  it("end where a task waits at a step", () => {
+    const found = attemptsOf([at("assign", 1), at("start", 2), at("suspend", 3, "sleeps"), at("due", 4), at("assign", 5)]);
+    expect(found.map((each) => [each.end, each.detail])).toEqual([["suspend", "sleeps"], ["", ""]]);
+  });
   it("are none before the first", () => expect(attemptsOf([at("submit", 0), at("kill", 1)])).toEqual([]));
 });
 

@@ -737,3 +737,6 @@ def test_signal_sends_an_event(cli: Cli) -> None:
     refused = cli("signal", task, "approved", "--data", "Ann")
     assert (refused.code, "write JSON" in refused.err) == (2, True)
     assert cli("history", task, "-f", "json").out.count("approved") == 2
+    shown = cli("status", task).out
+    assert shown.count("event approved") == 2
+    assert "not asked for yet" in shown

@@ -81,6 +81,10 @@ class House:
         for at in range(0, number, 10_000):
             self.post("tasks/batch", {"tasks": [task] * min(10_000, number - at)})
 
+    def send_event(self, task_id: str, event: str, data: object) -> None:
+        path = f"/api/v1/tasks/{task_id}/events/{event}"
+        self.client.post(path, json={"data": data}).raise_for_status()
+
     def wait_for(self, task_id: str, state: str) -> None:
         wait_until(lambda: self.get(f"tasks/{task_id}")["state"] == state, f"{task_id} {state}")
 

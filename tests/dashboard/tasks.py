@@ -57,6 +57,20 @@ async def survey(gate: str) -> int:
         return sum([number async for number in results])
 
 
+def _receipt(number: int) -> str:
+    time.sleep(0.01)
+    return f"receipt {number}"
+
+
+@app.task(queue="payments", name="order")
+async def order(number: int) -> str:
+    """Charge, sleep for a moment, and wait for an approval."""
+    receipt: str = await current().step("charge", _receipt, number)
+    await current().sleep(0.05)
+    approved = await current().wait_for("approved", timeout=3_600)
+    return f"{receipt}, approved by {approved['by']}"
+
+
 @app.task(queue="payments", name="charge", retries=0)
 async def charge(customer: int) -> None:
     raise ValueError(f"customer {customer} has no card")

@@ -177,6 +177,29 @@ def test_answer_says_who_made_and_who_used_it(house: House, open_page: Open) -> 
     expect(page.get_by_role("region", name="History")).to_contain_text("hit")
 
 
+def test_steps_of_a_task_are_followed(house: House, open_page: Open) -> None:
+    task = house.submit("order", 17, queue="payments")
+    house.wait_for(task, "scheduled")
+    page = open_page(f"{house.url}/#/task/{task}")
+    card = page.get_by_role("region", name="Steps")
+    rows = card.locator("tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("charge")
+    expect(rows.nth(0)).to_contain_text(re.compile(r"\d+ ms"))
+    expect(rows.nth(0)).to_contain_text("11 B")
+    expect(rows.nth(1)).to_contain_text("sleep")
+    expect(rows.nth(2)).to_contain_text(re.compile(r"waits for approved until \S*\s*\d\d:\d\d"))
+    house.send_event(task, "rated", {"stars": 5})
+    sent = card.get_by_role("listitem")
+    expect(sent).to_have_count(1)
+    expect(sent).to_contain_text("rated")
+    house.send_event(task, "approved", {"by": "Ann"})
+    expect(page.locator(".page-head .badge")).to_have_text("succeeded")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(2)).to_contain_text("wait for approved")
+    expect(page.get_by_role("region", name="Attempts").locator("tbody tr")).to_have_count(3)
+
+
 def test_waiting_task_says_for_what(house: House, open_page: Open) -> None:
     first = house.submit("never", queue="cold", held=True)
     task = house.submit("after", queue="cold", dependencies=[first])

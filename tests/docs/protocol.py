@@ -159,6 +159,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.ProgressView,
     views.RequestView,
     views.StepView,
+    views.SentEventView,
     views.HistoryEntryView,
     views.ExplanationView,
     views.CauseView,

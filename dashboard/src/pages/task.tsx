@@ -8,7 +8,7 @@ import { Relatives } from "../parts/graph";
 import { attempt, notify } from "../parts/notices";
 import { toHash } from "../route";
 import type { Action, AnswerOf, Explanation, Happening, Task, TaskList } from "../types";
-import { ACTION_WORDS, actionsFor, isEnded, plural, ran, runSeconds, span, taskName } from "../words";
+import { ACTION_WORDS, actionsFor, bytes, isEnded, plural, ran, runSeconds, span, taskName } from "../words";
 
 interface Whole {
   task: Task;
@@ -70,6 +70,7 @@ export function TaskPage({ id }: { id: string }) {
         <div class="stack">
           <Why data={data} />
           {task.failure && <ErrorCard failure={task.failure} />}
+          <Steps task={task} />
           <Attempts attempts={attemptsOf(data.history)} />
           <History history={data.history} />
         </div>
@@ -204,7 +205,50 @@ function ErrorCard({ failure }: { failure: NonNullable<Task["failure"]> }) {
   );
 }
 
-const END_TONES: Record<string, string> = { finish: "green", fail: "red", lose: "red", release: "amber", stop: "amber" };
+/** What the task does once: the steps that are done, the event that it waits for, and those it was sent. */
+function Steps({ task }: { task: Task }) {
+  const { steps, waits_for, events } = task;
+  if (!steps.length && !waits_for && !events.length) return null;
+  const until = task.scheduled_at && <>until <Clock at={task.scheduled_at} /></>;
+  return (
+    <Card title="Steps" aside={<span class="dim">{plural(steps.length, "step")} done</span>}>
+      <div class="scroll">
+        <table>
+          <thead><tr><th>#</th><th>Step</th><th>At</th><th>Took</th><th>Result</th></tr></thead>
+          <tbody>
+            {steps.map((each, index) => (
+              <tr key={index}>
+                <td class="number">{index + 1}</td>
+                <td>{each.name} {each.is_late && <span class="ink-amber">not in time</span>}</td>
+                <td><Clock at={each.done_at} /></td>
+                <td>{each.took_seconds > 0 ? ran(each.took_seconds) : "-"}</td>
+                <td class="number">{each.size > 0 ? bytes(each.size) : "-"}</td>
+              </tr>
+            ))}
+            {waits_for && !isEnded(task.state) && (
+              <tr>
+                <td class="number">{steps.length + 1}</td>
+                <td colSpan={4}><span class="ink-amber">waits for {waits_for}</span> <span class="dim">{until || "without end"}</span></td>
+              </tr>
+            )}
+          </tbody>
+        </table>
+      </div>
+      {events.length > 0 && (
+        <>
+          <p class="dim">Events {isEnded(task.state) ? "that were not asked for" : "not asked for yet"}</p>
+          <ul class="causes">
+            {events.map((each, index) => (
+              <li key={index}><strong>{each.event}</strong> <span class="dim">{each.sent_by && `by ${each.sent_by} `}<Age at={each.sent_at} />{each.size > 0 && `, ${bytes(each.size)}`}</span></li>
+            ))}
+          </ul>
+        </>
+      )}
+    </Card>
+  );
+}
+
+const END_TONES: Record<string, string> = { finish: "green", fail: "red", lose: "red", release: "amber", stop: "amber", suspend: "teal" };
 
 function Attempts({ attempts }: { attempts: Attempt[] }) {
   const now = useNow();

@@ -21,13 +21,16 @@ from jackalope.core.records import (
     AttemptEnded,
     AttemptFinished,
     AttemptStarted,
+    EventSent,
     RequestJoined,
     SignalAdvanced,
     SignalRequested,
+    StepRecorded,
     TaskMoved,
     TaskPurged,
     TaskRevived,
     TaskSubmitted,
+    WaitBegan,
     task_of,
 )
 from jackalope.core.shapes.request import How
@@ -162,6 +165,19 @@ def _happened(record: AnyRecord, task: Task) -> Happened:
         case TaskRevived() | TaskPurged():
             what, by = "retry" if isinstance(record, TaskRevived) else "purge", record.by
         case _:
-            what = type(record).__name__
+            what, by, detail = _of_steps(record)
     queue, name = task.queue.name, task.name
     return Happened(record.at_us, str(what), task.id, queue, str(state), by, str(detail), name)
+
+
+def _of_steps(record: AnyRecord) -> tuple[str, str, str]:
+    """Return what happened to the steps of a task, by whom, and the name."""
+    match record:
+        case StepRecorded():
+            return "step", "", record.name
+        case WaitBegan():
+            return "wait", "", record.name
+        case EventSent():
+            return "event", record.by, record.event
+        case _:
+            return type(record).__name__, "", ""

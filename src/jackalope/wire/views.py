@@ -82,6 +82,15 @@ class StepView(msgspec.Struct, frozen=True, omit_defaults=True):
     is_late: bool = False  # it waited for an event, which did not come in time
 
 
+class SentEventView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An event that was sent to a task and is not waited for yet."""
+
+    event: str
+    at_us: int = 0
+    by: str = ""
+    size: int = 0  # how many bytes its data has
+
+
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task. `payload` and `result` are present only on request."""
 
@@ -129,6 +138,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     depends_on: tuple[TaskId, ...] = ()  # the tasks that it was submitted to wait for
     steps: tuple[StepView, ...] = ()  # what of it is done for good, in its order
     waits_for: str = ""  # the event that it waits for without a worker
+    events: tuple[SentEventView, ...] = ()  # those that it was sent and has not asked for yet
 
 
 class TaskPage(msgspec.Struct, frozen=True):

@@ -84,6 +84,33 @@ def test_socket_of_a_queue_and_of_a_task() -> None:
     run(check())
 
 
+def test_socket_tells_of_steps_and_events() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            task = await submit(house.client, queue="a")
+            async with listening(house, f"?task_id={task}") as socket:
+                claim = {"queues": ["a"], "wait": 5}
+                given = (await house.client.post("/api/v1/workers/w/claim", json=claim)).json()
+                where = {"worker": "w", "fence": given["tasks"][0]["fence"]}
+                for what, body in (
+                    ("step", {"index": 0, "name": "charge"}),
+                    ("suspend", {"index": 1, "name": "wait for ok", "event": "ok"}),
+                ):
+                    path = f"/api/v1/attempts/{task}/{what}"
+                    answer = await house.client.post(path, params=where, json=body)
+                    assert answer.is_success, answer.text
+                await house.client.post(f"/api/v1/tasks/{task}/events/ok", json={"data": 1})
+                told = [await hear(socket) for _ in range(7)]
+                assert [(each["what"], each["detail"]) for each in told[2:6]] == [
+                    ("step", "charge"),
+                    ("wait", "wait for ok"),
+                    ("suspend", ""),
+                    ("event", "ok"),
+                ]
+
+    run(check())
+
+
 def test_updates_of_the_task_api() -> None:
     async def check() -> None:
         async with open_http() as house, connect(f"{house.socket_url}/ws/updates") as socket:

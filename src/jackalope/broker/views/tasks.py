@@ -29,6 +29,7 @@ from jackalope.wire.views import (
     HistoryEntryView,
     ProgressView,
     RequestView,
+    SentEventView,
     StepView,
     TaskView,
     view_as,
@@ -107,6 +108,7 @@ def _view(
         depends_on=options.depends_on,
         steps=_steps(task.steps) if task.steps is not None else (),
         waits_for=task.steps.pending.event if task.steps and task.steps.pending else "",
+        events=_events(task.steps) if task.steps is not None else (),
         tried_us=outcome.ended_us if outcome and not has_ended else 0,
         progress=progress,
         answer=answer,
@@ -118,6 +120,10 @@ def _steps(steps: Steps) -> tuple[StepView, ...]:
         view_as(StepView, step, size=len(step.result))
         for step in sorted(steps.done, key=lambda step: step.index)
     )
+
+
+def _events(steps: Steps) -> tuple[SentEventView, ...]:
+    return tuple(view_as(SentEventView, each, size=len(each.data)) for each in steps.events)
 
 
 def history_of(core: Core, task: Task) -> list[HistoryEntryView]:

@@ -33,6 +33,7 @@ from jackalope.terminal import in_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
     from jackalope.cli.output import Screen
@@ -129,20 +130,48 @@ def draw_task(view: "TaskView") -> "RenderableType":
         *bodies,
         *_error(view),
     ]
-    return Group(facts(rows))
+    drawn: list[RenderableType] = [facts(rows)]
+    if view.steps or view.waits_for or view.events:
+        drawn.append(_steps(view))
+    return Group(*drawn)
+
+
+def _steps(view: "TaskView") -> "Table":
+    """Draw the steps of a task: what is done, what it waits for, and what it was sent."""
+    from jackalope.cli.output import table
+    from jackalope.core.limits import TIME_US_MAX
+
+    drawn = table(">step", "~name", "at", ">took", ">size", "")
+    for number, step in enumerate(view.steps, 1):
+        note = "not in time" if step.is_late else ""
+        took = span(step.took_us) if step.took_us else ""
+        drawn.add_row(
+            str(number), in_line(step.name), clock(step.at_us), took, size(step.size), note
+        )
+    if view.waits_for:
+        until = f"until {clock(view.due_us)}" if 0 < view.due_us < TIME_US_MAX else "without end"
+        waits = f"waits for {in_line(view.waits_for)}"
+        drawn.add_row(str(len(view.steps) + 1), waits, "", "", "", until)
+    for event in view.events:
+        by = f"by {in_line(event.by)}, " if event.by else ""
+        sent = (f"event {in_line(event.event)}", clock(event.at_us), "", size(event.size))
+        drawn.add_row("", *sent, f"{by}not asked for yet")
+    return drawn
 
 
 def _times(view: "TaskView") -> list[tuple[str, Any]]:
     from jackalope.core.lifecycle import ENDED
+    from jackalope.core.limits import TIME_US_MAX
 
     def when(at_us: int) -> str:
         return f"{clock(at_us)}  {ago(at_us)}" if at_us else ""
 
+    is_endless = view.due_us >= TIME_US_MAX  # It waits for an event, however long that takes.
     ran_us = view.ended_us - view.started_us if view.ended_us and view.started_us else 0
     by = f"  by {view.by}" if view.by else ""
     return [
         ("submitted", when(view.created_us) + by),
-        ("due", when(view.due_us) if view.state == "scheduled" else ""),
+        ("due", when(view.due_us) if view.state == "scheduled" and not is_endless else ""),
         ("expires", when(view.expires_us) if view.state not in ENDED else ""),
         ("started", when(view.started_us)),
         ("ended", when(view.ended_us) + (f"  after {span(ran_us)}" if ran_us > 0 else "")),

@@ -261,6 +261,10 @@ def task_shown(view: TaskView) -> pb.Task:
             )
             for step in view.steps
         ],
+        events=[
+            pb.SentEvent(event=each.event, at=to_time(each.at_us), by=each.by, data_size=each.size)
+            for each in view.events
+        ],
         **{name: getattr(view, name) for name in _AS_THEY_ARE},
     )
 

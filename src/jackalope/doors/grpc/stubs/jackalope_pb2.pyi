@@ -557,7 +557,7 @@ class ServedItem(_message.Message):
     def __init__(self, index: _Optional[int] = ..., served: _Optional[_Union[Served, _Mapping]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how", "steps", "waits_for")
+    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how", "steps", "waits_for", "events")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -599,6 +599,7 @@ class Task(_message.Message):
     HOW_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
     id: str
     namespace: str
     queue: str
@@ -640,7 +641,20 @@ class Task(_message.Message):
     how: HowServed
     steps: _containers.RepeatedCompositeFieldContainer[TaskStep]
     waits_for: str
-    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ..., steps: _Optional[_Iterable[_Union[TaskStep, _Mapping]]] = ..., waits_for: _Optional[str] = ...) -> None: ...
+    events: _containers.RepeatedCompositeFieldContainer[SentEvent]
+    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ..., steps: _Optional[_Iterable[_Union[TaskStep, _Mapping]]] = ..., waits_for: _Optional[str] = ..., events: _Optional[_Iterable[_Union[SentEvent, _Mapping]]] = ...) -> None: ...
+
+class SentEvent(_message.Message):
+    __slots__ = ("event", "at", "by", "data_size")
+    EVENT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    DATA_SIZE_FIELD_NUMBER: _ClassVar[int]
+    event: str
+    at: _timestamp_pb2.Timestamp
+    by: str
+    data_size: int
+    def __init__(self, event: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., by: _Optional[str] = ..., data_size: _Optional[int] = ...) -> None: ...
 
 class TaskStep(_message.Message):
     __slots__ = ("name", "at", "took", "result_size", "is_late")
