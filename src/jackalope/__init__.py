@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         Timeout,
     )
     from jackalope.tasks.context import current
+    from jackalope.tasks.dependencies import INJECTED, Depends
+    from jackalope.tasks.middleware import Middleware, Submission
     from jackalope.tasks.serialization import DecodeFailed, EncodeFailed, Stream
     from jackalope.worker.attempt import Reject, RetryLater, StepRefused, Suspension
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
@@ -61,13 +63,16 @@ _HOMES = {
     "DeadLetter": "jackalope.errors",
     "DecodeFailed": "jackalope.tasks.serialization",
     "DeliveryLimit": "jackalope.errors",
+    "Depends": "jackalope.tasks.dependencies",
     "EncodeFailed": "jackalope.tasks.serialization",
     "Filter": "jackalope.core.filter",
     "Handle": "jackalope.client.handle",
+    "INJECTED": "jackalope.tasks.dependencies",
     "ItemError": "jackalope.worker.fanout.ledger",
     "Jackalope": "jackalope.client.app",
     "JackalopeError": "jackalope.errors",
     "MaxLength": "jackalope.errors",
+    "Middleware": "jackalope.tasks.middleware",
     "PartlyRejected": "jackalope.errors",
     "ProtocolError": "jackalope.errors",
     "Reason": "jackalope.core.lifecycle",
@@ -78,6 +83,7 @@ _HOMES = {
     "State": "jackalope.core.lifecycle",
     "StepRefused": "jackalope.worker.attempt",
     "Stream": "jackalope.tasks.serialization",
+    "Submission": "jackalope.tasks.middleware",
     "Suspension": "jackalope.worker.attempt",
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
@@ -90,6 +96,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "INJECTED",
     "Acted",
     "Answer",
     "Asked",
@@ -103,6 +110,7 @@ __all__ = [
     "DeadLetter",
     "DecodeFailed",
     "DeliveryLimit",
+    "Depends",
     "EncodeFailed",
     "Filter",
     "Handle",
@@ -110,6 +118,7 @@ __all__ = [
     "Jackalope",
     "JackalopeError",
     "MaxLength",
+    "Middleware",
     "PartlyRejected",
     "ProtocolError",
     "Reason",
@@ -120,6 +129,7 @@ __all__ = [
     "State",
     "StepRefused",
     "Stream",
+    "Submission",
     "Suspension",
     "Task",
     "TaskContext",

@@ -191,7 +191,10 @@ class LineWriter:
 def _make_visible(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
     """Let no name or message in a line control the terminal."""
     return {
-        name: in_line(value) if isinstance(value, str) else value for name, value in line.items()
+        name: (visible if name == "exception" else in_line)(value)
+        if isinstance(value, str)
+        else value
+        for name, value in line.items()
     }
 
 

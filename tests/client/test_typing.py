@@ -16,8 +16,10 @@ PROGRAM = """
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Annotated
 
-from jackalope import Answer, Asked, Handle, Jackalope, Task, as_completed, gather
+from jackalope import INJECTED, Answer, Asked, Depends, Handle, Jackalope, Middleware, Task
+from jackalope import as_completed, gather
 
 app = Jackalope("jackalope://localhost")
 
@@ -30,6 +32,11 @@ async def resize(path: str, width: int, *, crop: bool = False) -> str:
 @app.task
 def add(a: int, b: int = 1) -> float:
     return a + b
+
+
+@app.task
+def listed(a: int, db: Annotated[str, Depends(str)] = INJECTED) -> float:
+    return a
 
 
 async def main() -> None:
@@ -51,6 +58,10 @@ RIGHT = [
     "numbers: AsyncIterator[float] = add.map([1, 2, 3])",
     "first: Handle[float] = await anext(as_completed([await add.submit(1)]))",
     "task: Task[[int, int], float] = add",
+    "number: Handle[int] = app.handle('00' * 16, returns=int)",
+    "number: int = await app.handle('00' * 16, returns=int).result()",
+    "handle: Handle[float] = await listed.submit(1)",
+    "app.middleware(Middleware())",
     "number: float = app.sync(add.run(1))",
     'text: str = app.sync(app.sync(resize.submit("a", 1)).result())',
     "steps = [step.percent for step in app.sync.iterate((await add.submit(1)).progress())]",

@@ -52,6 +52,7 @@ DEFAULTS: dict[str, Any] = {
     "cache_us": HOUR,
     "cache_entries": 10_000,
     "cache_bytes": 2**28,
+    "retry_jitter": 0.2,
 }
 
 #: What the published designs ask for, in their words, where we have the field.
@@ -213,8 +214,13 @@ def test_every_number_has_a_lower_bound() -> None:
     fields = keys_of(Policy).values()
     kinds = {each.name: getattr(each.hint, "__origin__", each.hint) for each in fields}
     numbers = {name for name, kind in kinds.items() if kind in (int, float)}
-    assert numbers == {*NOT_NEGATIVE, "batch_size", "retry_factor"}
+    assert numbers == {*NOT_NEGATIVE, "batch_size", "retry_factor", "retry_jitter"}
     assert not any(each.hint in (int, float) for each in fields)
+
+
+@pytest.mark.parametrize("jitter", [-0.001, 1.001, float("inf"), float("nan")])
+def test_jitter_out_of_range(jitter: float) -> None:
+    assert "retry_jitter: must be 0 to 1, got" in problems_of(retry_jitter=jitter)
 
 
 def test_a_queue_does_not_refresh() -> None:

@@ -93,6 +93,7 @@ def test_an_assignment_has_every_value_where_it_belongs() -> None:
             claim=0,
             envelope=None,
             steps=(),
+            retries_left=3,
         )
     ]
 

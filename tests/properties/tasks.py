@@ -16,6 +16,7 @@ from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import RETRIES_ASKED_MAX
 from jackalope.core.policy import DEFAULT_POLICY, OnLost, Policy
 from jackalope.core.task import OnDependency, Options, Retry, Signal, Stage, TaskSpec
+from jackalope.core.tasks.attempts import chance
 
 #: What should have happened: the kind of record, and what matters in it.
 Fact = tuple[Any, ...]
@@ -299,6 +300,7 @@ class Tasks:
             policy.retries, policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
         )
         wait_us = min(int(own.base_us * own.factor**task.failures), own.cap_us)
+        wait_us -= int(wait_us * policy.retry_jitter * chance(task.id, task.failures))
         wait_us = retry_after_us if retry_after_us > 0 else wait_us
         retries = own.retries
         if task.options.retry is None and not retries and retry_after_us > 0:

@@ -14,6 +14,7 @@ import pytest
 from jackalope.core.explain import Why
 from jackalope.core.policy import PRESETS
 from jackalope.core.refusals import Code
+from jackalope.core.tasks import attempts
 from tests.scenarios.language import perform
 from tests.scenarios.phrases import PAST
 from tests.scenarios.stage import Stage
@@ -23,7 +24,9 @@ SCRIPTS = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_scenario(path: Path) -> None:
+def test_scenario(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The scripts show the rule of the waits; `test_retries` shows how chance shortens them.
+    monkeypatch.setattr(attempts, "chance", lambda *_: 0.0)
     expected = path.read_text()
     stage = Stage()
     actual = perform(expected, stage.act)

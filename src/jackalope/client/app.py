@@ -31,11 +31,13 @@ from typing import (
 
 from jackalope import __version__
 from jackalope.client import option_checks
+from jackalope.client.extending import Extending
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
 from jackalope.client.schedules import Scheduled, Scheduling, WhenChoices
+from jackalope.client.session.hooked import HookedSession
 from jackalope.client.session.outbox import Uploaded
 from jackalope.client.session.session import Session, SessionOwner, TracedSession
 from jackalope.client.submit_options import Choices, SubmitChoices, make_plan
@@ -61,6 +63,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 AnyTask = TypeVar("AnyTask", bound=Task[..., Any])
 
 #: Prepares a worker for the keys that it serves.
@@ -73,7 +76,7 @@ TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
 
 
-class Jackalope(Requests, Calling, Scheduling):
+class Jackalope(Requests, Calling, Scheduling, Extending):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can
@@ -147,6 +150,7 @@ class Jackalope(Requests, Calling, Scheduling):
         self.startups: list[Startup] = []  # what workers call before their first task
         # every schedule that was defined with `@app.schedule`, as workers declare them
         self.planned: dict[str, dict[str, Any]] = {}
+        Extending.__init__(self)
         # makes spans of submits and attempts, if that is wanted
         self.traces = _load_traces() if telemetry else None
         self._sessions: dict[tuple[asyncio.AbstractEventLoop, Line | None], Session] = {}
@@ -308,6 +312,7 @@ class Jackalope(Requests, Calling, Scheduling):
         if other is not None and not _is_redefined(other, definition):
             raise ConfigError(f"two functions are called {definition.name}; give one a name=")
         definition.traces = self.traces
+        definition.middleware, definition.overrides = self.middlewares, self.overrides
         self.functions[definition.name] = definition
 
     async def submit(
@@ -370,6 +375,16 @@ class Jackalope(Requests, Calling, Scheduling):
         await self.session().upload(uploaded, self.timeout_s)
         return uploaded
 
+    @overload
+    def handle(
+        self, task: object, *, returns: type[T], content: Content = DEFAULT_CONTENT
+    ) -> Handle[T]: ...
+
+    @overload
+    def handle(
+        self, task: object, *, content: Content = DEFAULT_CONTENT, returns: Any = Any
+    ) -> Handle[Any]: ...
+
     def handle(
         self, task: object, *, content: Content = DEFAULT_CONTENT, returns: Any = Any
     ) -> Handle[Any]:
@@ -402,6 +417,8 @@ class Jackalope(Requests, Calling, Scheduling):
         """Return a session of one's own, on the event loop that runs."""
         line = substitute()
         dial = Connection.open if line is None else line.dial_for(self)
+        if self.middlewares:
+            return HookedSession(self.address, self.hello(), dial, self.traces, self.middlewares)
         if self.traces is None:
             return Session(self.address, self.hello(), dial)
         return TracedSession(self.address, self.hello(), self.traces, dial)
@@ -432,8 +449,6 @@ def _is_redefined(old: TaskDefinition, new: TaskDefinition) -> bool:
 
 
 # The sync facade: the async client for code without an event loop.
-
-T = TypeVar("T")
 
 
 class Sync:

@@ -152,6 +152,16 @@ def task(value: object) -> TaskId:
     return NO_TASK if is_left_out else to_task_id(value)
 
 
+def exceptions(value: object) -> tuple[type[Exception], ...]:
+    """Return types of exceptions: one, several, or none."""
+    several = (value,) if isinstance(value, type) else value
+    if not isinstance(several, tuple | list) or not all(
+        isinstance(each, type) and issubclass(each, Exception) for each in several
+    ):
+        raise ConfigError("a type of exception, or a tuple of them")
+    return tuple(several)
+
+
 def several(value: object, check: Callable[[Any], T], what: str, most: int) -> tuple[T, ...]:
     """Return a list whose items are checked one by one; nothing is an empty one."""
     if value is None:

@@ -44,6 +44,10 @@ class TaskChoices(Choices, total=False):
     isolation: Isolation  # where a worker runs it: `async` (on its loop), `thread` or `process`
     soft_timeout: Seconds  # after how long the worker asks it to stop, before `timeout` ends it
     memory_limit: int  # how many bytes its process may take
+    # only failures with these exceptions are tried again; all if not chosen
+    retry_on: type[Exception] | tuple[type[Exception], ...]
+    # failures with these exceptions never are
+    never_retry: type[Exception] | tuple[type[Exception], ...]
 
 
 class Call:
@@ -334,7 +338,7 @@ class PlainTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, without the broker."""
-        result: R = self.definition.function(*args, **kwargs)
+        result: R = self.definition.call_here(*args, **kwargs)
         return result
 
 
@@ -343,7 +347,7 @@ class AsyncTask(Task[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function here and now, without the broker."""
-        result: Coroutine[Any, Any, R] = self.definition.function(*args, **kwargs)
+        result: Coroutine[Any, Any, R] = self.definition.call_here(*args, **kwargs)
         return result
 
 
@@ -386,6 +390,8 @@ class TaskMaker:
             timeout_us=plan.options.timeout_us if plan.options is not None else 0,
             soft_timeout_us=given.get("soft_timeout", 0),
             memory_bytes_max=given.get("memory_limit", 0),
+            retry_on=given.get("retry_on", ()),
+            never_retry=given.get("never_retry", ()),
         )
         kind = AsyncTask if definition.is_async else PlainTask
         task: Task[..., Any] = kind(self._app, definition, cast("Choices", choices))
@@ -399,5 +405,7 @@ _OF_DEFINITION: dict[str, Callable[[Any], Any]] = {
     "content": partial(option_checks.word, words=CONTENTS),
     "isolation": partial(option_checks.word, words=ISOLATIONS),
     "soft_timeout": option_checks.duration_us,
+    "retry_on": option_checks.exceptions,
+    "never_retry": option_checks.exceptions,
     "memory_limit": partial(option_checks.whole, least=0, most=COUNT_MAX * COUNT_MAX),
 }

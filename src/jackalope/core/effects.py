@@ -196,6 +196,8 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     claim: int = 0  # the ref of the claim that it answers, or 0
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
     steps: tuple[Step, ...] = ()  # what of it is done for good
+    # how many failures are still tried again, this attempt's included; -1 if that is not known
+    retries_left: int = -1
 
 
 class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):

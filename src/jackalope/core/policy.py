@@ -42,8 +42,12 @@ class Done(StrEnum):
 SAME_OF_QUEUES = (Same.RUN, Same.UNIQUE, Same.CACHED)
 
 
-class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules of one queue. Every default is written here and nowhere else."""
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The rules of one queue. Every default is written here and nowhere else.
+
+    A field at its default is not written, so that versions without the field can read what does not
+    use it. A default therefore never changes.
+    """
 
     # what to do with a running task whose worker is lost. A task that was only assigned always
     # becomes ready again.
@@ -86,6 +90,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cache_entries: Annotated[int, Bounds(0, CACHE_ENTRIES_MAX)] = 10_000
     # how many bytes they may have together
     cache_bytes: Annotated[int, Bounds(0, CACHE_BYTES_MAX)] = 256 * 1024 * 1024
+    # each wait before a retry is shorter by up to this share of it, by chance, so that tasks that
+    # failed together are not tried together
+    retry_jitter: Annotated[float, Bounds(0, 1)] = 0.2
 
 
 #: What each published design asks for, in our fields.

@@ -17,12 +17,20 @@ from inspect import Parameter
 from itertools import chain, dropwhile, repeat
 from pathlib import Path
 from textwrap import dedent
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Optional, Protocol, get_args, get_type_hints
 
 import msgspec
 
 from jackalope.core.limits import NAME_CHARS_MAX, NAMES_PER_WORKER_MAX
 from jackalope.errors import ConfigError
+from jackalope.tasks.dependencies import (
+    Dependency,
+    Overrides,
+    call_injected,
+    dependencies_of,
+    run_section,
+)
 from jackalope.tasks.serialization import (
     CONTENTS,
     DEFAULT_CONTENT,
@@ -39,6 +47,7 @@ from jackalope.tasks.serialization import (
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
+    from jackalope.tasks.middleware import Middleware
     from jackalope.tasks.tracing import Traces
 
 #: Where a worker runs the function: on its loop, in a thread, or in a process that can be killed.
@@ -50,6 +59,8 @@ class TaskDefinition:
     """A function that can be run as a task."""
 
     traces: Traces | None = None  # makes spans of its attempts, if that is wanted
+    middleware: Sequence[Middleware] = ()  # the code around its attempts
+    overrides: Overrides = MappingProxyType({})  # what replaces its dependencies, in tests
 
     def __init__(
         self,
@@ -62,6 +73,8 @@ class TaskDefinition:
         timeout_us: int = 0,
         soft_timeout_us: int = 0,
         memory_bytes_max: int = 0,
+        retry_on: tuple[type[Exception], ...] = (),
+        never_retry: tuple[type[Exception], ...] = (),
     ) -> None:
         self.function = function  # the function itself
         self.name = name or default_name(function)  # what tasks are called that run it
@@ -75,6 +88,8 @@ class TaskDefinition:
         self.soft_timeout_us = soft_timeout_us
         # how much memory its process may take; 0 for no limit
         self.memory_bytes_max = memory_bytes_max
+        self.retry_on = retry_on  # only these failures are tried again; none for all
+        self.never_retry = never_retry  # these never are
         problems = list(_problems(self))
         if problems:
             raise ConfigError(f"{self.name} cannot be a task: {'; '.join(problems)}")
@@ -139,10 +154,42 @@ class TaskDefinition:
         except DecodeFailed as error:
             raise DecodeFailed(f"{self.name}: {error}") from None
 
-    def call(self, payload: bytes | Stream, content: Content | Literal[""] = "") -> Any:
-        """Call the function with what a payload says; a coroutine if the function is async."""
+    def call(
+        self, payload: bytes | Stream, content: Content | Literal[""] = "", **made: Any
+    ) -> Any:
+        """Call the function with what a payload says; a coroutine if the function is async.
+
+        `made` are the arguments that the worker makes.
+        """
         args, kwargs = self.arguments(payload, content)
+        if made:
+            args, kwargs = self.shape.complete(args, kwargs, made)
         return self.function(*args, **kwargs)
+
+    def call_here(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function with these arguments; those that a worker would make are made."""
+        wanted = self.shape.dependencies
+        wanted = {name: each for name, each in wanted.items() if name not in kwargs}
+        if not wanted or len(args) > len(self.shape.positional):
+            return self.function(*args, **kwargs)
+
+        def call(**made: Any) -> Any:
+            placed, named = self.shape.complete(list(args), kwargs, made)
+            return self.function(*placed, **named)
+
+        work = call_injected(call, wanted, self.overrides, is_async=self.is_async)
+        return run_section(work, is_async=self.is_async)
+
+    @property
+    def dependencies(self) -> Mapping[str, Dependency]:
+        """The arguments that a worker makes."""
+        return self.shape.dependencies
+
+    def may_retry(self, error: BaseException) -> bool:
+        """Return whether a failure with this exception may be tried again."""
+        if isinstance(error, self.never_retry):
+            return False
+        return not self.retry_on or isinstance(error, self.retry_on)
 
     def encode_result(self, value: Any, content: Content | Literal[""] = "") -> bytes:
         """Encode what the function returned."""
@@ -269,17 +316,22 @@ class Shape:
     """What a function takes and returns."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._signature = inspect.signature(function)
+        whole = inspect.signature(function)
         hints = self._hints = _hints(function)
+        # the arguments that a worker makes; no part of a call
+        self.dependencies: dict[str, Dependency] = dependencies_of(whole.parameters, hints)
+        sent = [each for each in whole.parameters.values() if each.name not in self.dependencies]
+        self._signature = _signature_of(sent, whole)
         self.returns = hints.get("return", Any)  # the type of the result
         parameters = list(self._signature.parameters.values())
         self._kinds = {parameter.name: _kind(parameter, hints) for parameter in parameters}
-        self._positional = [p.name for p in parameters if p.kind in _POSITIONAL]
+        # the arguments by place
+        self.positional = [p.name for p in parameters if p.kind in _POSITIONAL]
         self._named = [p.name for p in parameters if p.kind in _NAMED]
         self._rest = next((p.name for p in parameters if p.kind is Parameter.VAR_POSITIONAL), "")
         self._rest_named = next((p.name for p in parameters if p.kind is Parameter.VAR_KEYWORD), "")
         needed = [p for p in parameters if p.default is Parameter.empty]
-        self._args_max = sys.maxsize if self._rest else len(self._positional)
+        self._args_max = sys.maxsize if self._rest else len(self.positional)
         self._args_min = sum(p.kind in _POSITIONAL for p in needed)
         if any(p.kind is Parameter.KEYWORD_ONLY for p in needed):
             self._args_min = sys.maxsize  # No call without keywords will do.
@@ -287,7 +339,7 @@ class Shape:
 
     def takes(self, kind: type) -> bool:
         """Tell whether the first argument is declared to be of a type."""
-        return bool(self._positional) and self._hints.get(self._positional[0]) is kind
+        return bool(self.positional) and self._hints.get(self.positional[0]) is kind
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call that the function does not take."""
@@ -300,6 +352,15 @@ class Shape:
         """Put the arguments of a call in their places, so that equal calls look alike."""
         bound = self._signature.bind(*args, **kwargs)
         return bound.args, bound.kwargs
+
+    def complete(
+        self, args: list[Any], kwargs: Mapping[str, Any], made: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Add the arguments that a worker made, by name, wherever they stand."""
+        if self._rest:
+            return args, {**kwargs, **made}
+        placed = dict(zip(self.positional, args, strict=False))
+        return [], {**placed, **kwargs, **made}
 
     def read(self, payload: bytes, content: Content) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call into the declared types.
@@ -318,7 +379,7 @@ class Shape:
 
     def kind_of_first(self) -> Any:
         """Return the type of the first argument."""
-        name = self._positional[0] if self._positional else self._rest
+        name = self.positional[0] if self.positional else self._rest
         if not name:
             raise ConfigError("it takes no argument by place, so it cannot be called with an item")
         return self._kinds[name]
@@ -355,7 +416,7 @@ class Shape:
         return _Reader(
             decoder(content, _PlainCall if is_plain else RawCall),
             is_plain,
-            [read(name) for name in self._positional],
+            [read(name) for name in self.positional],
             read(self._rest),
             dict(map(read, self._named)),
             read(self._rest_named)[1],
@@ -402,6 +463,20 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return get_type_hints(function, include_extras=True)
     except (NameError, TypeError, AttributeError, SyntaxError):
         return {}
+
+
+def _signature_of(parameters: list[Parameter], whole: inspect.Signature) -> inspect.Signature:
+    """Return the signature of what is sent: without what a worker makes."""
+    if len(parameters) == len(whole.parameters):
+        return whole
+    kinds = {each.kind for each in whole.parameters.values()}
+    made = [each for each in whole.parameters.values() if each not in parameters]
+    by_place = [each.name for each in made if each.kind is not Parameter.KEYWORD_ONLY]
+    if by_place and kinds & {Parameter.VAR_POSITIONAL, Parameter.POSITIONAL_ONLY}:
+        raise ConfigError(
+            f"{', '.join(by_place)}: with / or *args, dependencies stand after the last *"
+        )
+    return whole.replace(parameters=parameters)
 
 
 def _kind(parameter: Parameter, hints: Mapping[str, Any]) -> Any:

@@ -30,6 +30,7 @@ from jackalope.core.ids import id_text
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.task import Error
 from jackalope.errors import JackalopeError
+from jackalope.tasks.context import current
 from jackalope.tasks.serialization import (
     CONTENT_HEADER,
     Content,
@@ -46,6 +47,7 @@ from jackalope.worker.context import Cancelled
 if TYPE_CHECKING:
     from jackalope.core.commands import AnswerSignal, RecordStep, Suspend
     from jackalope.tasks.definition import TaskDefinition, TaskSource
+    from jackalope.tasks.middleware import HookedRun
 
 #: How the names of files begin in which bodies are kept while a task runs.
 SPOOL_PREFIX = "jackalope-body-"
@@ -144,6 +146,7 @@ class Attempt:
 
     __slots__ = (
         "assignment",
+        "began_s",
         "cause",
         "definition",
         "files",
@@ -172,6 +175,7 @@ class Attempt:
         self.listener = listener  # receives its outcome
         self.surroundings = surroundings  # where it runs; None where that is of no use
         self.is_running = False  # given to an executor, and not ended yet
+        self.began_s = 0.0  # when that was, by the clock of the worker's loop
         self.has_begun = False  # its user code runs, or is just about to
         self.cause: Cause | None = None  # why it must stop, once it must
         self.is_signalled = False  # the broker asked for that, and waits for answers
@@ -201,14 +205,36 @@ class Attempt:
         payload = body if isinstance(body, bytes) else Stream(Path(body.blob))
         definition, content = self.definition, self._content()
         may_stream = definition.is_async and (content or definition.content) == "bytes"
-        if definition.traces is None and not may_stream:
+        is_hooked = bool(definition.middleware or definition.dependencies)
+        if definition.traces is None and not may_stream and not is_hooked:
             return definition.call(payload, content)
-        call: Callable[[], Any] = partial(definition.call, payload, content)
+        call: Callable[..., Any] = partial(definition.call, payload, content)
         if may_stream:
             call = partial(_spooling, call)
+        if is_hooked:
+            call = partial(self._hooked().run, call)
         if definition.traces is None:
             return call()
         return definition.traces.run(self.assignment, call, is_async=definition.is_async)
+
+    def _hooked(self) -> HookedRun:
+        from jackalope.tasks.middleware import HookedRun  # noqa: PLC0415  most tasks have none
+
+        definition = self.definition
+        return HookedRun(
+            definition.middleware,
+            definition.dependencies,
+            definition.overrides,
+            task=current(),
+            is_retried=self._is_retried,
+            is_async=definition.is_async,
+        )
+
+    def _is_retried(self, error: Exception) -> bool:
+        """Return whether the task is tried again after this failure, as far as is known here."""
+        outcome = self.raised(error)
+        may_retry = isinstance(outcome, Failed) and outcome.verdict is Verdict.RETRY
+        return may_retry and (self.assignment.retries_left != 0 or isinstance(error, RetryLater))
 
     def remove_files(self) -> None:
         for file in self.files:
@@ -247,6 +273,8 @@ class Attempt:
             return _retried_later(error)
         if isinstance(error, Reject | DecodeFailed | StepRefused):
             return Failed(error_of(error), Verdict.REJECT)
+        if not self.definition.may_retry(error):
+            return Failed(error_of(error), Verdict.DEAD)
         return Failed(error_of(error))
 
     def _is_cancellation(self, error: BaseException) -> bool:
@@ -258,9 +286,9 @@ class Attempt:
         return headers.get(CONTENT_HEADER, "") if headers else ""
 
 
-async def _spooling(call: Callable[[], Any]) -> object:
+async def _spooling(call: Callable[..., Any], **made: Any) -> object:
     """Call an async function; what it returns as an async iterator is written into a file."""
-    value = await call()
+    value = await call(**made)
     if not isinstance(value, AsyncIterator):
         return value
     with _spool() as file:

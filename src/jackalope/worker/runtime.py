@@ -53,6 +53,9 @@ UNWANTED = 3
 #: A loop that does not answer for so long is reported with its stack.
 _BLOCKED_S = 5.0
 
+#: How many of its tasks a worker logs when it starts.
+_NAMES_LOGGED_MAX = 50
+
 #: Of chance in the secret by which other connections of the worker prove that they are its own.
 _SECRET_BYTES = 24
 
@@ -113,6 +116,12 @@ def _served(settings: WorkerSettings, source: TaskSource) -> list[TaskDefinition
     return served
 
 
+def _names(served: list[TaskDefinition]) -> list[str]:
+    """Return the names of tasks as the log shows them."""
+    names = sorted(definition.name for definition in served)
+    return names[:_NAMES_LOGGED_MAX] + (["..."] if names[_NAMES_LOGGED_MAX:] else [])
+
+
 class Runtime:
     """One worker."""
 
@@ -122,6 +131,7 @@ class Runtime:
         self._address = replace(address, token=settings.token or address.token)
         served = _served(settings, source)
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
+        self._names = _names(served)
         secret = secrets.token_urlsafe(_SECRET_BYTES)
         surroundings = _surroundings(settings, self._address, secret)
         self._loop_executor = LoopExecutor()
@@ -174,8 +184,7 @@ class Runtime:
         self._helping.on_free = self._membership.free
         self._processor = Processor()
         self._drain = Drain(settings.drain_s, settings.stop_s)
-        self._code = DONE
-        self._is_blocked = False
+        self._code, self._is_blocked = DONE, False
 
     async def run(self) -> int:
         """Work until asked to stop, and return the exit code."""
@@ -190,6 +199,7 @@ class Runtime:
             broker=str(self._address),
             queues=self._queues,
             concurrency=self._concurrency,
+            tasks=self._names,
         )
         self._membership.is_ready = not self._startups
         self._membership.start()

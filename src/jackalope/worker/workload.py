@@ -62,6 +62,7 @@ from jackalope.worker.attempt import (
     unknown_task,
 )
 from jackalope.worker.executors.child_process import TIMEOUT
+from jackalope.worker.outcome_log import OutcomeLog
 from jackalope.worker.reports import Reports, unreportable
 
 log = structlog.get_logger(component="worker")
@@ -111,6 +112,7 @@ class Workload:
         self._stop_s = stop_s
         self._surroundings = surroundings
         self._loop = asyncio.get_running_loop()
+        self._log = OutcomeLog(self._loop)
         self._mailbox = Mailbox(
             self._loop,
             self._on_ended,
@@ -315,8 +317,10 @@ class Workload:
                 self._loop.call_soon(self._hand_over, batch)
 
     def _on_began(self, attempts: list[Attempt]) -> bool:
+        now_s = self._loop.time()
         for attempt in attempts:
             attempt.has_begun = True
+            attempt.began_s = now_s
             definition = attempt.definition
             timeout_us = attempt.assignment.timeout_us
             if timeout_us:
@@ -468,23 +472,17 @@ class Workload:
                 attempt.files.append(outcome.file)
             size = Path(outcome.file).stat().st_size
             if size <= self._result_bytes_max:
-                self.finished += 1
+                self._succeed(attempt)
                 return Finish(task, fence, BlobRef(outcome.file, size))
             outcome = self._too_large(size)
         if type(outcome) is Finished:
             if len(outcome.result) <= self._result_bytes_max:
-                self.finished += 1
+                self._succeed(attempt)
                 return Finish(task, fence, outcome.result)
             outcome = self._too_large(len(outcome.result))
         if type(outcome) is Failed:
             self.failed += 1
-            log.warning(
-                "task failed",
-                task_id=attempt.shown,
-                name=attempt.assignment.name,
-                error=outcome.error.type,
-                why=outcome.error.message,
-            )
+            self._log.failed(attempt, outcome.error)
             return Fail(
                 task, fence, outcome.error, outcome.verdict, outcome.retry_after_us, outcome.crashed
             )
@@ -504,6 +502,10 @@ class Workload:
         if attempt.cause in (Cause.KILL, Cause.PAUSE):
             return AnswerSignal(0, held.task, held.fence, Answer.STOPPED, detail)
         return held
+
+    def _succeed(self, attempt: Attempt) -> None:
+        self.finished += 1
+        self._log.succeeded(attempt)
 
     def _unknown(self, name: str) -> Failed:
         return unknown_task(self._source, name)

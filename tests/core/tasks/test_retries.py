@@ -1,7 +1,9 @@
 """Retries: what becomes of a task whose attempt did not succeed, as a table."""
 
 from fractions import Fraction
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,11 +39,14 @@ def attempted(
     retry: Retry | None = None,
     signal: Signal | None = None,
     stage: Stage = Stage.REQUESTED,
+    jitter: float | None = 0,
+    number: int = 1,
 ) -> Task:
     """Return a task that a worker holds."""
     request = None if signal is None else SignalRequest(signal, "ada", NOW_US, stage)
+    policy = policy if jitter is None else msgspec.structs.replace(policy, retry_jitter=jitter)
     return Task(
-        task_id(1),
+        task_id(number),
         Queue(Namespace("n"), "q", policy),
         "",
         "",
@@ -62,6 +67,38 @@ def attempted(
 
 def failed(task: Task, verdict: Verdict = Verdict.RETRY, retry_after_us: int = 0) -> Decision:
     return after_failure(task, NOW_US, verdict, retry_after_us)
+
+
+# Jitter.
+
+
+def waits_s(policy: Policy, **more: Any) -> list[float]:
+    decisions = [
+        failed(attempted(policy, number=number, jitter=None, **more)) for number in range(1, 101)
+    ]
+    return [(decision.due_us - NOW_US) / SECOND for decision in decisions]
+
+
+def test_tasks_that_failed_together_are_not_tried_together() -> None:
+    waits = waits_s(Policy())
+    assert all(4 <= wait_s <= 5 for wait_s in waits)
+    assert len(set(waits)) > 90
+    assert min(waits) < 4.1
+    assert max(waits) > 4.9
+    assert waits == waits_s(Policy())  # The same on every node.
+
+
+def test_jitter_shortens_the_longest_wait_and_that_of_a_tasks_own_settings_too() -> None:
+    assert all(2880 <= wait_s <= 3600 for wait_s in waits_s(Policy(retries=100), failures=50))
+    own = Retry(retries=3, base_us=10 * SECOND, factor=1.0, cap_us=HOUR)
+    assert all(8 <= wait_s <= 10 for wait_s in waits_s(Policy(), retry=own))
+
+
+def test_jitter_by_policy() -> None:
+    assert set(waits_s(Policy(retry_jitter=0))) == {5.0}
+    waits = waits_s(Policy(retry_jitter=1))
+    assert all(0 <= wait_s <= 5 for wait_s in waits)
+    assert min(waits) < 0.5
 
 
 # Backoff.
@@ -279,7 +316,7 @@ def test_what_has_expired_before_it_began_is_not_tried_again(
 
 def test_a_task_goes_through_all_its_retries() -> None:
     driver = Driver()
-    driver.declare(retries=3, priority_drop=100)
+    driver.declare(retries=3, priority_drop=100, retry_jitter=0)
     driver.join("w", 1)
     driver.submit(1, priority=250)
     waits_us = []

@@ -1,12 +1,16 @@
 """The command that runs a worker: reads its settings, and hands over to the worker's runtime."""
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli.base import Common, Exit, Failure, Options, arg, opt
 from jackalope.cli.options import reading, seconds
+
+if TYPE_CHECKING:
+    from jackalope.worker.settings import WorkerSettings
 
 _PROCESSES = "Tasks in processes"
 _TIMES = "Times"
@@ -40,6 +44,9 @@ class Service(Options):
     config: Annotated[
         str, opt("--config FILE", "A worker file of the task queue design; options override it.")
     ] = ""
+    reload: Annotated[
+        bool, opt("--reload", "Start again whenever a Python file below this folder changes.")
+    ] = False
     label: Annotated[
         list[str] | None, opt("--label KEY=VALUE", "A label that it reports. Repeatable.")
     ] = None
@@ -197,18 +204,40 @@ def worker(
     Examples:
         jackalope worker shop.tasks:app
         jackalope worker shop.tasks:app --queues images,mail --concurrency 8
+        jackalope worker shop.tasks:app --reload
         jackalope worker models:app --keys paris,berlin --name gpu-1 --drain-deadline 5m
     """
     from jackalope.worker import run_worker
+
+    look = log.set_up()
+    if service.reload:
+        from jackalope.cli.reloading import run_reloading
+
+        return run_reloading([each for each in sys.argv[1:] if each != "--reload"])
+    if service.config:
+        common = _apply_file(service, times, common)
+    options = (service, times, processes, fanout)
+    settings = _settings(common, options, application=application, look=look)
+    if problems := settings.problems():
+        raise Failure("invalid settings", code=Exit.USAGE, details=problems)
+    return int(run_worker(settings))
+
+
+def _settings(
+    common: Common,
+    options: tuple[Service, Times, Processes, Fanout],
+    *,
+    application: str,
+    look: str,
+) -> "WorkerSettings":
+    """Put the options together, with the place that a launcher gave this process."""
+    service, times, processes, fanout = options
     from jackalope.worker.executors.processes import Recycling
     from jackalope.worker.settings import WorkerSettings, default_name, pool_place
 
-    look = log.set_up()
-    if service.config:
-        common = _apply_file(service, times, common)
     place = pool_place(os.environ)
     has_address = common.broker or common.namespace or common.ca or common.skip_verify
-    settings = WorkerSettings(
+    return WorkerSettings(
         application=application,
         address=common.address() if has_address else None,
         token=common.token or "",
@@ -235,9 +264,6 @@ def worker(
         fanout_cert=fanout.fanout_cert,
         fanout_key=fanout.fanout_key,
     )
-    if problems := settings.problems():
-        raise Failure("invalid settings", code=Exit.USAGE, details=problems)
-    return int(run_worker(settings))
 
 
 def _apply_file(service: Service, times: Times, common: Common) -> Common:

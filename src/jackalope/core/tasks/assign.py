@@ -284,6 +284,7 @@ def _only_one(ctx: Context, lane: Lane) -> Worker | None:
 def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> None:
     """Send a task to the worker that it was assigned to."""
     options, queue = task.options, task.queue
+    retries = queue.policy.retries if options.retry is None else options.retry.retries
     ctx.effects.append(
         SendToSession(
             worker.session,
@@ -300,6 +301,7 @@ def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> N
                 claim,
                 task.envelope if task.attempts == 1 and not claim else envelope_to_send(task),
                 tuple(task.steps.done) if task.steps is not None else (),
+                max(0, retries - task.failures),
             ),
         )
     )

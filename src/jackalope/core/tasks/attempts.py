@@ -7,6 +7,7 @@ lease, because the task was given to another worker or has ended, changes nothin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import blake2b
 from math import log
 
 import msgspec
@@ -386,14 +387,22 @@ def _retries(task: Task, *, is_asked: bool) -> int:
 def _backoff_us(task: Task, before: int) -> int:
     """Return the delay before the next attempt: base, then `factor` longer each, up to the cap.
 
-    `before` is how many such delays there were.
+    `before` is how many such delays there were. The jitter makes it shorter, by a chance that
+    follows from the task.
     """
     own, policy = task.options.retry, task.queue.policy
     if own is None:
         base_us, factor, cap_us = policy.retry_base_us, policy.retry_factor, policy.retry_cap_us
     else:
         base_us, factor, cap_us = own.base_us, own.factor, own.cap_us
+    delay_us, jitter = cap_us, policy.retry_jitter
     # By logarithms, because the power itself may be too large a number.
     if not base_us or log(base_us) + before * log(factor) < log(max(cap_us, 1)):
-        return int(base_us * factor**before) if base_us else 0
-    return cap_us
+        delay_us = int(base_us * factor**before) if base_us else 0
+    return delay_us - int(delay_us * jitter * chance(task.id, before)) if jitter else delay_us
+
+
+def chance(task_id: TaskId, before: int) -> float:
+    """Return a number from 0 to 1 that tasks do not share, the same whenever it is asked for."""
+    digest = blake2b(task_id, digest_size=4, salt=before.to_bytes(8, "big")).digest()
+    return int.from_bytes(digest, "big") / 2**32

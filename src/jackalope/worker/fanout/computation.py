@@ -59,7 +59,9 @@ class Computation:
         `fixed` are the arguments that are the same for all items, by name, encoded.
         """
         self._definition = definition
-        self._function: Callable[..., Any] = definition.function
+        self._function: Callable[..., Any] = (
+            definition.call_here if definition.shape.dependencies else definition.function
+        )
         self.is_async = definition.is_async  # it is a coroutine function
         self._kind = definition.shape.kind_of_first()
         self._kinds = GenericAlias(list, (self._kind,))

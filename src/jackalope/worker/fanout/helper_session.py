@@ -28,6 +28,7 @@ from jackalope.core.task import NO_OPTIONS
 from jackalope.errors import JackalopeError
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition
+from jackalope.tasks.dependencies import Dependency
 from jackalope.tasks.serialization import Stream
 from jackalope.transport.connection import new_event_loop
 from jackalope.wire.fanout import (
@@ -107,8 +108,14 @@ class HelpDefinition(TaskDefinition):
         )
         self._functions = functions
 
-    def call(self, payload: bytes | Stream, _: str = "") -> Any:
+    @property
+    def dependencies(self) -> Mapping[str, Dependency]:
+        """None: they are made for each item."""
+        return {}
+
+    def call(self, payload: bytes | Stream, content: str = "", **made: Any) -> Any:
         """Help, and return when that is over; a coroutine if the function is one."""
+        del content, made  # An order has neither.
         data = payload.read() if isinstance(payload, Stream) else payload
         order = msgspec.msgpack.decode(data, type=Order)
         line = Line(order, self, self._functions)
