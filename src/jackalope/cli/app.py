@@ -248,6 +248,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (connected, "commands.queues", "batches"),
     (connected, "commands.stats", "stats queue_depth cluster_status"),
     (local, "commands.folder", "check backup restore"),
+    (connected, "top.command", "top"),
     (local, "app", "version"),
 )
 
@@ -282,6 +283,8 @@ PANELS = {
         "purge": "Delete tasks that have ended, with their payloads and results.",
     },
     "The broker": {
+        "top": "Watch a broker on the whole terminal: queues, workers, rates, "
+        "slow and failing tasks.",
         "workers": "List workers: what they serve, and how busy they are.",
         "drain": "Drain a worker: it gets no more tasks, finishes those it has, and leaves.",
         "batches": "List the batches of a queue, the latest first.",

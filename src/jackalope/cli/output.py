@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, ConsoleDimensions, ConsoleOptions, Group, RenderableType
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
@@ -132,6 +134,20 @@ class Screen:
         text = self._dump(data, is_line=True)
         self._out.file.write(f"---\n{text}" if self.format is Format.YAML else text)
         self._out.file.flush()
+
+    def size(self) -> tuple[int, int]:
+        """Return the columns and lines of the terminal, and draw for these from now on."""
+        with suppress(OSError):
+            # Asked for itself: COLUMNS may be that of a terminal before its size changed.
+            columns, lines = os.get_terminal_size(self._out.file.fileno())
+            self._out.size = ConsoleDimensions(columns, lines)
+        return self._out.size.width, self._out.size.height
+
+    def lines_of(self, drawn: RenderableType) -> list[str]:
+        """Return something as the lines that a terminal would be sent."""
+        with self._out.capture() as captured:
+            self._out.print(drawn, end="")
+        return captured.get().split("\n")
 
     # Over time.
 
