@@ -18,6 +18,7 @@ from jackalope.broker.queries import QUESTIONS
 from jackalope.core import commands as c
 from jackalope.core.api_key import ApiKey, Permission
 from jackalope.core.commands import amqp
+from jackalope.core.commands import flows as f
 from jackalope.core.commands import schedules as s
 from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, Signed
 from jackalope.core.durations import HOUR
@@ -25,6 +26,7 @@ from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
+from jackalope.core.shapes.flow import Compensation, FlowSettings, NodeSettings
 from jackalope.core.task import Error
 from tests.core.driving import Driver, spec, task_id
 
@@ -78,6 +80,11 @@ def _submit(about: About, **options: Any) -> c.SubmitTasks:
     return c.SubmitTasks(ref=0, tasks=[spec(NEW, options.pop("queue", MINE), **options)])
 
 
+def _node(queue: str = MINE, undone_in: str = MINE) -> f.FlowNode:
+    node = NodeSettings("a", compensation=Compensation(undone_in, "undo"))
+    return f.FlowNode(spec(NEW, queue), node)
+
+
 def _hourly(queue: str) -> dict[str, object]:
     return {"queue": queue, "every_us": HOUR}
 
@@ -87,6 +94,16 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
         lambda a: _submit(a, queue=a.queue),
         lambda a: _submit(a, depends_on=(a.waiting,)),
         lambda a: _submit(a, parent=a.held),
+    ],
+    f.SubmitFlow: [
+        lambda a: f.SubmitFlow(0, spec(NEW, a.queue), FlowSettings(), [_node()]),
+        lambda a: f.SubmitFlow(0, spec(NEW, MINE), FlowSettings(), [_node(a.queue)]),
+        lambda a: f.SubmitFlow(0, spec(NEW, MINE), FlowSettings(), [_node(undone_in=a.queue)]),
+        lambda a: f.SubmitFlow(0, spec(NEW, MINE, parent=a.held), FlowSettings(), [_node()]),
+    ],
+    f.AddNodes: [
+        lambda a: f.AddNodes(0, task_id(NEW), [_node(a.queue)]),
+        lambda a: f.AddNodes(0, a.waiting, [_node()]),
     ],
     c.DeclareQueue: [
         lambda a: c.DeclareQueue(queue=a.queue, changes={"depth_limit": 3}),

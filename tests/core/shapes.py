@@ -42,6 +42,8 @@ def of(kind: Any) -> st.SearchStrategy[Any]:
     if kind in _PLAIN:
         return _PLAIN[kind]
     origin = get_origin(kind)
+    if origin is tuple and ... not in get_args(kind):
+        return st.tuples(*map(of, get_args(kind)))
     if origin is not None:
         return _of_generic(origin, [of(argument) for argument in get_args(kind) if argument != ...])
     if issubclass(kind, enum.Enum):

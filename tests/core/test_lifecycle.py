@@ -127,6 +127,8 @@ CAUSES: dict[Event, list[Cause]] = {
     Event.ABANDON: [Cause(lambda driver: driver.fail(2, Verdict.DEAD))],
     Event.DUE: [Cause(lambda driver: driver.leap(61 * SECOND))],
     Event.EXPIRE: [Cause(lambda driver: driver.leap(2 * HOUR))],
+    # The end of a flow, which none of these is: see `tests/core/flows`.
+    Event.COMPLETE: [Cause(lambda driver: driver.leap(SECOND))],
     Event.ASSIGN: [Cause(give_out)],
     Event.START: [Cause(start)],
     Event.PROGRESS: [Cause(progress)],
@@ -168,6 +170,8 @@ NOT_EXPRESSIBLE: dict[Event, frozenset[State]] = {
     # Only a scheduled task has the one timer, and only one that has not begun the other.
     Event.DUE: frozenset(State) - {State.SCHEDULED},
     Event.EXPIRE: frozenset(State) - PENDING,
+    # Only a flow ends without a worker, and no flow is in another state.
+    Event.COMPLETE: frozenset(State) - {State.WAITING, State.PAUSED},
     # Only ready tasks stand in line, and only leased ones have a worker to lose.
     Event.ASSIGN: frozenset(State) - {State.READY},
     Event.LOSE: frozenset(State) - LEASED,
@@ -190,6 +194,7 @@ UNREACHED = {
     *((state, Event.RETRY, to) for state in (State.DEAD, State.KILLED) for to in RESTING),
     *((state, event, State.SCHEDULED) for state in LEASED for event in (Event.RELEASE, Event.LOSE)),
     (State.SCHEDULED, Event.UNBLOCK, State.READY),
+    *((state, Event.COMPLETE, to) for state in (State.WAITING, State.PAUSED) for to in ENDED),
 }
 
 
@@ -210,6 +215,8 @@ def has_what_it_takes(driver: Driver, event: Event) -> bool:
     """Tell whether the route can show the event: not every task has a dependency or expires."""
     if event in (Event.UNBLOCK, Event.ABANDON):
         return bool(driver.task(1).waiting_for)
+    if event is Event.COMPLETE:
+        return driver.task(1).flow is not None
     return event is not Event.EXPIRE or bool(driver.task(1).expires_us)
 
 
@@ -274,6 +281,9 @@ def check_not_expressible(driver: Driver, event: Event, cause: Cause) -> None:
             assert task.waiting_for or task_id(1) not in others_wait
             if task_id(2) not in book.tasks or book.tasks[task_id(2)].state in ENDED:
                 return
+        case Event.COMPLETE:
+            assert task.flow is None
+            return
         case Event.DUE:
             assert task_id(1) not in book.due
         case Event.EXPIRE:

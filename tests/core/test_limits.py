@@ -102,6 +102,7 @@ from tests.core.driving import (
     spec,
     task_id,
 )
+from tests.core.flows import test_flow_limits
 from tests.core.schedules.limits import *  # noqa: F403
 from tests.wire.shapes import nested
 
@@ -130,7 +131,7 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
 def test_every_limit_has_a_test() -> None:
     assert CONSTANTS
     for name in CONSTANTS:
-        tests = {*globals(), *vars(test_step_limits)}
+        tests = {*globals(), *vars(test_step_limits), *vars(test_flow_limits)}
         assert f"test_{name.lower()}" in tests, f"{name} is not tested"
 
 

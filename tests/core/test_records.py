@@ -29,8 +29,12 @@ from jackalope.core.records import (
     ExchangeDeclared,
     ExchangeDeleted,
     FencesReserved,
+    FlowFailed,
+    FlowStopped,
     Forgotten,
     GroupPinned,
+    GroupsClosed,
+    InputsChanged,
     NewerFormat,
     PoolDeclared,
     PoolDeleted,
@@ -71,6 +75,7 @@ from jackalope.core.shapes.exchange import (
     Overflow,
     Rule,
 )
+from jackalope.core.shapes.flow import Input
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import Same, StoredAnswer
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind, ScheduleSettings
@@ -130,6 +135,8 @@ TRAITS = AmqpTraits(
     priority_max=5,
     single_active=True,
 )
+
+INPUT = Input("a", task_id(2), State.DEAD, BlobRef("blob", 70_000), Error("E", "message", "trace"))
 
 EXCHANGE = Exchange("exchange", Kind.TOPIC, False, True, True, {"a": 1}, "other", "rule")
 
@@ -291,6 +298,10 @@ EVERY: list[AnyRecord] = [
     StepRecorded(129, task_id(1), 1, "charge", b"paid", "approved", 2, True),
     WaitBegan(130, task_id(1), 2, "sleep", "approved", 140),
     EventSent(131, task_id(1), "approved", b"yes", "ada"),
+    InputsChanged(144, task_id(1), ((145, INPUT),), (task_id(2),)),
+    GroupsClosed(146, task_id(1), ("pages",), "ada"),
+    FlowFailed(147, task_id(1), task_id(2), "detail"),
+    FlowStopped(148, task_id(1), State.DEAD, Reason.EXPIRED, "ada", "detail"),
 ]
 
 #: Those that level 1 has; all later kinds stand at the end, in the order of their levels.
@@ -383,6 +394,16 @@ GOLDEN_3 = bytes.fromhex(
     "6f766564c403796573a3616461"
 )
 
+#: The kinds that level 4 has brought.
+GOLDEN_4 = bytes.fromhex(
+    "92049495a6696e70757473cc90c410000000000001700080000000000000009192cc9195a161c41000000000"
+    "000270008000000000000000a46465616493a4626c6f62ce00011170a093a145a76d657373616765a5747261"
+    "636591c4100000000000027000800000000000000095a5636c6f7365cc92c410000000000001700080000000"
+    "0000000091a57061676573a361646195a6756e666c6f77cc93c41000000000000170008000000000000000c4"
+    "1000000000000270008000000000000000a664657461696c97a473746f70cc94c41000000000000170008000"
+    "000000000000a464656164a765787069726564a3616461a664657461696c"
+)
+
 records = st.one_of([shapes.of(kind) for kind in KINDS])
 
 
@@ -424,16 +445,19 @@ def test_golden_batch_has_every_kind_with_every_field() -> None:
 
 
 def test_golden_batch_encodes_as_ever() -> None:
-    """But for the steps at the end of a row, which older versions pass over."""
+    """But for what later versions have at the end of rows and options, and older ones pass over."""
     level, batch = msgspec.msgpack.decode(encode_batch(FIRST, level=1))
     rows = [record[2] for record in batch if record[0] == "revive"]
-    assert [row.pop() for row in rows] == [None]
     # Fields of a policy at their defaults were written, and no longer are.
     old = {"retry_jitter", "callbacks", "triggers"}
     names = [name for name in Policy.__struct_fields__ if name not in old]
     for record in batch:
         if record[0] == "queue":
             record[4] = {**{name: getattr(DEFAULT_POLICY, name) for name in names}, **record[4]}
+    assert [(row.pop(), row.pop()) for row in rows] == [(None, None)]
+    options = [record[3][6] for record in batch if record[0] == "submit"]
+    options += [row[7] for row in rows]
+    assert [(each.pop(), each.pop()) for each in options] == 2 * [(None, None)]
     assert msgspec.msgpack.encode((level, batch)).hex() == GOLDEN.hex()
 
 
@@ -442,7 +466,7 @@ def test_golden_batch_decodes_as_ever() -> None:
 
 
 def test_later_kinds_encode_as_ever() -> None:
-    for level, golden in ((2, GOLDEN_2), (3, GOLDEN_3)):
+    for level, golden in ((2, GOLDEN_2), (3, GOLDEN_3), (4, GOLDEN_4)):
         kinds = [record for record in EVERY if SINCE.get(type(record)) == level]
         assert encode_batch(kinds, level).hex() == golden.hex()
         assert decode_batch(golden) == kinds

@@ -9,6 +9,7 @@ from jackalope.core.effects import Assignment
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.shapes.exchange import AmqpTraits
+from jackalope.core.shapes.flow import Input, NodeState
 from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.task import (
@@ -59,6 +60,7 @@ VALUES: dict[str, Any] = {
         [SentEvent("rejected", b"no", 23, "ada")],
         6,
     ),
+    "flow": NodeState(24, [(25, Input("a", task_id(5), State.SUCCEEDED, b"A"))], 26, 1, 0, True),
 }
 
 
@@ -94,6 +96,7 @@ def test_an_assignment_has_every_value_where_it_belongs() -> None:
             envelope=None,
             steps=(),
             retries_left=3,
+            inputs=(),
         )
     ]
 

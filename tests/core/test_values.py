@@ -20,6 +20,7 @@ from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, HEADERS_BYTES_
 from jackalope.core.records import decode_batch, encode_batch
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
+from jackalope.core.shapes.flow import Compensation
 from jackalope.core.state.changes import from_entities
 from jackalope.core.task import Options, TaskRow, to_row
 from jackalope.core.values import FREE, shape_problem, value_problem
@@ -174,14 +175,14 @@ def _is_free(info: Any) -> bool:
 
 
 def _all(kind: Any) -> Iterator[Any]:
-    """Yield every type that is inside a type, but for the options of a task."""
+    """Yield every type that is inside a type, but for the options of a task and its undoing."""
     yield from _inside(inspect.type_info(kind), set())
 
 
 def _inside(info: Any, seen: set[Any]) -> Iterator[Any]:
     yield info
     if isinstance(info, inspect.StructType):
-        if info.cls in seen or info.cls is Options:
+        if info.cls in seen or info.cls in (Options, Compensation):
             return
         seen.add(info.cls)
         for field in info.fields:

@@ -36,6 +36,7 @@ from jackalope.core.commands import (
     Verdict,
     WatchTasks,
 )
+from jackalope.core.commands.flows import AddNodes, FlowNode, SubmitFlow
 from jackalope.core.effects import (
     Accepted,
     AcceptedRequests,
@@ -56,9 +57,17 @@ from jackalope.core.effects import (
     TaskProgressed,
 )
 from jackalope.core.filter import Filter
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.flow import (
+    Compensation,
+    FlowSettings,
+    GroupSettings,
+    Input,
+    NodeSettings,
+    OnFailure,
+)
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import RunKind
 from jackalope.core.shapes.steps import Step
@@ -130,9 +139,15 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Fail,
     Error,
     RetryTerms,
+    FlowSettings,
+    GroupSettings,
+    FlowNode,
+    NodeSettings,
+    Compensation,
     Assignment,
     Envelope,
     Step,
+    Input,
     TaskEnded,
     Happened,
     Interest,
@@ -254,6 +269,7 @@ def words() -> Table:
         GroupAction,
         How,
         OnDependency,
+        OnFailure,
         Permission,
         Reason,
         RunKind,
@@ -396,6 +412,16 @@ EXAMPLES: dict[str, AnyMessage] = {
     "fetch": Fetch(15, TASK, 18, 1048576, 262144),
     "step": RecordStep(16, TASK, 18, 0, "charge", b"\xa4paid", 1500),
     "suspend": Suspend(17, TASK, 18, 1, "wait for approved", 86_400_000_000, "approved"),
+    "flow": SubmitFlow(
+        18,
+        TaskSpec(TASK, "images", "album"),
+        FlowSettings(),
+        [
+            FlowNode(TaskSpec(NO_TASK, "images", "resize"), NodeSettings("small")),
+            FlowNode(TaskSpec(NO_TASK, "mail", "publish"), NodeSettings("publish"), ("small",)),
+        ],
+    ),
+    "add": AddNodes(19, TASK, [], ("pages",)),
     "notice": Notice("goodbye", "the broker is shutting down; connect again later"),
 }
 
@@ -424,6 +450,9 @@ def dump(message: AnyMessage) -> str:
 
 _PER_LINE = 12
 
+#: MessagePack: the first byte of an array of more than 15 elements.
+_LONG_ARRAY = 0xDC
+
 Line = tuple[bytes, int, str]
 
 
@@ -437,7 +466,7 @@ class _Walk:
     def walk(self, shape: Any, label: str, depth: int) -> list[Line]:
         """Take one value, and return its lines; `label` names the field that it is."""
         begin, tag = self._at, self._body[self._at]
-        if tag & 0xF0 == 0x90:
+        if tag & 0xF0 == 0x90 or tag == _LONG_ARRAY:
             return self._array(shape, label, depth)
         if tag & 0xF0 == 0x80:
             return self._map(label, depth)
@@ -467,7 +496,11 @@ class _Walk:
         return lines
 
     def _head(self) -> tuple[bytes, int]:
-        """Take the first byte of an array or map, which in the examples says its size as well."""
+        """Take the beginning of an array or map, which says its size as well."""
+        if self._body[self._at] == _LONG_ARRAY:
+            head = self._body[self._at : self._at + 3]
+            self._at += 3
+            return head, int.from_bytes(head[1:], "big")
         head = self._body[self._at : self._at + 1]
         self._at += 1
         return head, head[0] & 0x0F

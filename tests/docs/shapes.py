@@ -24,6 +24,15 @@ from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.flow import (
+    Compensation,
+    Ends,
+    FlowState,
+    GroupState,
+    Input,
+    NodeState,
+    Undo,
+)
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import ScheduleSettings
@@ -58,7 +67,16 @@ from tests.simulation.faults import Faults
 
 RECORDS: tuple[type[msgspec.Struct], ...] = get_args(AnyRecord)
 #: Parts of records that travel as well: the page of the protocol has them.
-SHARED: tuple[type[msgspec.Struct], ...] = (TaskSpec, Options, Retry, Error, Envelope, Step)
+SHARED: tuple[type[msgspec.Struct], ...] = (
+    TaskSpec,
+    Options,
+    Retry,
+    Error,
+    Envelope,
+    Step,
+    Input,
+    Compensation,
+)
 
 #: What else records are made of.
 PARTS: tuple[type[msgspec.Struct], ...] = (
@@ -71,6 +89,11 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     Steps,
     Pending,
     SentEvent,
+    FlowState,
+    GroupState,
+    Ends,
+    Undo,
+    NodeState,
     StoredAnswer,
     AmqpTraits,
     Exchange,

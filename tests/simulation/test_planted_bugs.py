@@ -14,6 +14,7 @@ from jackalope.core import lifecycle, tasks
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.cache import single_flight
 from jackalope.core.commands import EndHelp, JoinWorker, Recover
+from jackalope.core.context import Done
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Answered
 from jackalope.core.ids import TaskId
@@ -148,9 +149,9 @@ def test_repeated_submit_not_recognised(monkeypatch: Patch) -> None:
 def test_kill_overrules_the_worker(monkeypatch: Patch) -> None:
     """A running task is called killed while its worker still runs it."""
 
-    def brutal(core: broker.Core, task: Task, by: str) -> actions.Done:
+    def brutal(core: broker.Core, task: Task, by: str) -> Done:
         task.state = State.KILLED
-        return actions.Done.CHANGED
+        return Done.CHANGED
 
     monkeypatch.setattr(actions, "_kill_one", brutal)
     assert _caught()

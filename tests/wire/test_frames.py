@@ -47,6 +47,8 @@ def test_numbers_are_for_ever() -> None:
         (30, "MOVED"),
         (31, "STEP"),
         (32, "SUSPEND"),
+        (33, "FLOW"),
+        (34, "ADD"),
     ]
 
 

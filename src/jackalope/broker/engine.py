@@ -42,6 +42,7 @@ from jackalope.calendar import CronCalendar
 from jackalope.core import Core
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.commands import AnyCommand, ForgetTasks
+from jackalope.core.context import Missing
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.filter import Filter
@@ -377,10 +378,21 @@ class Engine:
         return task if task is not None and task.queue.namespace is ns else None
 
     def _recall(self, command: AnyCommand) -> None:
-        """Load the ended tasks that the command names back into memory."""
+        """Load the ended tasks that the command names back into memory, and what those name."""
         missing = self.core.missing(command)
         if missing is None:
             return
+        asked = set(missing.ids)
+        self._recall_all(missing)
+        for _ in range(_RECALLS_MAX):
+            missing = self.core.missing(command)
+            ids = [] if missing is None else [each for each in missing.ids if each not in asked]
+            if not ids:
+                return
+            asked.update(ids)
+            self.core.book.recall(self.history.find(ids))
+
+    def _recall_all(self, missing: Missing) -> None:
         if missing.ids:
             self.core.book.recall(self.history.find(missing.ids))
         if missing.aliases:
@@ -403,6 +415,9 @@ class Engine:
             if not cursor:
                 return
 
+
+#: A flow names its nodes, and these what they waited for.
+_RECALLS_MAX = 4
 
 _INTERNAL = Refusal(Code.INTERNAL, "internal error; nothing was changed; see the broker's log")
 

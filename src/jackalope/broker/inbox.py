@@ -15,6 +15,7 @@ import structlog
 
 from jackalope.core.commands import AnyCommand, FinishAttempts, StartAttempts, SubmitTasks
 from jackalope.core.commands.amqp import PublishMessages
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.durations import MILLISECOND, SECOND
 from jackalope.core.refusals import Code, Refusal
 
@@ -32,6 +33,8 @@ _BODIES: dict[type, Callable[[Any], object]] = {
     SubmitTasks: attrgetter("payload"),
     FinishAttempts: attrgetter("result"),
     PublishMessages: attrgetter("body"),
+    SubmitFlow: attrgetter("spec.payload"),
+    AddNodes: attrgetter("spec.payload"),
 }
 
 #: How long the word that an attempt began may wait for company. The attempt goes on meanwhile, and
@@ -99,6 +102,7 @@ class Inbox:
             if size > TURN_BYTES_MAX and count:
                 return self._take(count, items)
             many = getattr(command, "tasks", None) or getattr(command, "messages", None)
+            many = many or getattr(command, "nodes", None)
             items += len(many) if many else 1
             if items >= ITEMS_PER_TURN_MAX:
                 return self._take(count + 1, items)
@@ -144,7 +148,7 @@ def bytes_of(command: AnyCommand) -> int:
     body = _BODIES.get(type(command))
     if body is None:
         return 0
-    bodies = map(body, getattr(command, command.counted))
+    bodies = map(body, getattr(command, command.counted or "nodes"))
     return sum([len(each) for each in bodies if type(each) is bytes])
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
 
+from jackalope.core.commands import RetryTerms
 from jackalope.core.commands.base import Command
 from jackalope.core.effects import Answered, Effect, Message, Reply, SendToSession
 from jackalope.core.filter import Filter
@@ -43,6 +45,13 @@ TaskEnd = AttemptFinished | AttemptEnded | TaskMoved
 Ending = tuple[Task, TaskEnd, Attempt | None]
 
 Own = TypeVar("Own")
+
+
+class Done(Enum):
+    """The outcome of an action on one task."""
+
+    CHANGED = "changed"
+    REQUESTED = "requested"
 
 
 class Missing(msgspec.Struct):
@@ -76,6 +85,8 @@ def each(act: Callable[[Context, Any], None]) -> Callable[[Context, Iterator[Any
 
 Handler = Callable[["Context", Any], Answered | None]
 WorkerHandler = Callable[["Context", Any, Worker], Answered | None]
+#: Acts on a task for someone, with the terms of a retry; None if it is as for any other task.
+Act = Callable[["Context", Task, Event, str, RetryTerms | None], Done | Refusal | None]
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +106,8 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     # looks at the lanes and workers of the agenda before tasks are assigned
     before_assign: Callable[[Context], None] | None = None
     tasks_ended: Callable[[Context, Sequence[Ending]], None] | None = None
+    # an action on a task that has a `flow`, or its expiry
+    act: Act | None = None
     session_ended: Callable[[Context, int], None] | None = None
     worker_joined: Callable[[Context, Worker], None] | None = None
     worker_left: Callable[[Context, Worker], None] | None = None
@@ -119,6 +132,7 @@ class Rooms:
         self.settle_rest = [room.settle_rest for room in rooms if room.settle_rest]
         self.before_assign = [room.before_assign for room in rooms if room.before_assign]
         self.tasks_ended = [room.tasks_ended for room in rooms if room.tasks_ended]
+        self.acts = [room.act for room in rooms if room.act]
         self.session_ended = [room.session_ended for room in rooms if room.session_ended]
         self.worker_joined = [room.worker_joined for room in rooms if room.worker_joined]
         self.worker_left = [room.worker_left for room in rooms if room.worker_left]
@@ -277,6 +291,15 @@ class Context:
         for ended in self.rooms.tasks_ended:
             ended(self, endings)
         return endings
+
+    def act(
+        self, task: Task, event: Event, by: str = "", terms: RetryTerms | None = None
+    ) -> Done | Refusal | None:
+        """Let the room act that a task belongs to; None if it is a task like any other."""
+        if task.flow is None:
+            return None
+        outcomes = (act(self, task, event, by, terms) for act in self.rooms.acts)
+        return next((outcome for outcome in outcomes if outcome is not None), None)
 
     def reply(self, command: Command, body: Answered) -> None:
         """Reply to a command before its handler returns, if a reply is wanted."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from jackalope.core import admin, amqp, cache, pools, schedules, steps, tasks, workers
+from jackalope.core import admin, amqp, cache, flows, pools, schedules, steps, tasks, workers
 from jackalope.core.commands import AnyCommand, ForgetTasks, Recover, Tick
 from jackalope.core.commands.base import Command
 from jackalope.core.context import Context, Missing, Room, Rooms
@@ -69,6 +69,7 @@ ROOMS = Rooms(
     cache.ROOM,
     workers.ROOM,
     steps.ROOM,
+    flows.ROOM,
     pools.ROOM,
     schedules.ROOM,
     amqp.ROOM,

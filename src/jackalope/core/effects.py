@@ -14,6 +14,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.flow import Input
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import ScheduleSettings
@@ -198,6 +199,7 @@ class Assignment(msgspec.Struct, frozen=True, array_like=True, gc=False):
     steps: tuple[Step, ...] = ()  # what of it is done for good
     # how many failures are still tried again, this attempt's included; -1 if that is not known
     retries_left: int = -1
+    inputs: tuple[Input, ...] = ()  # what the nodes left that it waited for, if it is one of a flow
 
 
 class SignalAsked(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -16,12 +16,24 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import Policy
+from jackalope.core.shapes.flow import FlowState, NodeState
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import schedule_of
+from jackalope.core.state.flows import (
+    Prospect,
+    flow_state,
+    has_room,
+    prospect,
+    settings_of,
+    tolerates,
+)
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Worker
 from jackalope.core.task import Attempt, HistoryEntry, Task, how_made, joined, lease_of
+
+#: How many names a fact lists.
+_NAMED_MAX = 100
 
 
 class Why(StrEnum):
@@ -32,6 +44,8 @@ class Why(StrEnum):
     SCHEDULED = "scheduled"
     EVENT = "event"
     WAITING = "waiting"
+    FLOW = "flow"
+    GROUP_FULL = "group_full"
     QUEUE_PAUSED = "queue_paused"
     TAG_AT_LIMIT = "tag_at_limit"
     NO_WORKER = "no_worker"
@@ -75,9 +89,78 @@ def explain(ctx: Context, task: Task) -> Explanation:
         causes = _why_leased(ctx, task)
     elif task.state in ENDED:
         causes = [_why_ended(task)]
+    elif isinstance(task.flow, FlowState):
+        causes = [_why_flow(ctx, task, task.flow)]
+        causes += [_why_resting(task)] if task.state is State.PAUSED else []
+    elif isinstance(task.flow, NodeState) and task.state is State.WAITING:
+        causes = _why_node(ctx, task, task.flow)
     else:
         causes = [_why_resting(task)]
     return Explanation(task.id, task.state, (*causes, *_why_there(task)))
+
+
+def _why_flow(ctx: Context, task: Task, flow: FlowState) -> Cause:
+    """Say how far a flow is."""
+    done = flow.total - flow.unfinished()
+    facts: dict[str, str | int] = {"done": done, "total": flow.total}
+    text = f"{done} of {flow.total} nodes are done"
+    nodes = [ctx.book.tasks[each] for each in ctx.book.children.get(task.id, ())]
+    running = [each.options.node.name for each in nodes if each.options.node and each.attempt]
+    if running:
+        text += f"; {len(running)} run, {_first(running)}"
+        facts["running"] = ",".join(running[:_NAMED_MAX])
+    if flow.fallen:
+        text += f"; {flow.dead} are dead and {flow.killed} killed"
+        facts |= {"dead": flow.dead, "killed": flow.killed}
+    if flow.failures:
+        text += f"; it fails: {flow.failure()}"
+    if flow.undone:
+        left = len(flow.undo) + flow.undoing
+        text += f"; it compensates, {left} of {left + flow.undone - flow.undoing} are left"
+    elif flow.ends is not None:
+        text += f"; it is being stopped by {flow.ends.by or 'the broker'}"
+    is_open = [name for name, group in flow.groups.items() if group.is_open]
+    if is_open and flow.ends is None:
+        text += f"; nodes can be added to {len(is_open)} open groups, {_first(is_open)}"
+        facts["open"] = ",".join(is_open[:_NAMED_MAX])
+    return Cause(Why.FLOW, text, facts)
+
+
+def _first(names: list[str]) -> str:
+    return f"first {names[0]!r}" if len(names) > 1 else repr(names[0])
+
+
+def _why_node(ctx: Context, task: Task, state: NodeState) -> list[Cause]:
+    """Say what a node waits for."""
+    flow = ctx.book.tasks[task.options.parent]
+    counts, node = flow_state(flow), settings_of(task)
+    facts: dict[str, str | int] = {"flow": flow.id.hex()}
+    causes = []
+    if flow.state is State.PAUSED:
+        by = history(flow)[-1].by
+        text = f"its flow is paused by {by or 'an unknown client'}; play the flow"
+        causes.append(Cause(Why.PAUSED, text, facts))
+    for name in node.groups:
+        group = counts.groups[name]
+        ended = group.succeeded + group.failed
+        more = ", which is open" if group.is_open else ""
+        text = f"waits for group {name!r}{more}: {ended} of {group.total} nodes have ended"
+        causes.append(Cause(Why.WAITING, text, {**facts, "group": name, "ended": ended}))
+    names = [settings_of(ctx.book.tasks[each]).name for each in sorted(task.waiting_for or ())]
+    if names:
+        text = f"waits for {len(names)} unfinished nodes, {_first(names)}"
+        causes.append(Cause(Why.WAITING, text, {**facts, "nodes": ",".join(names[:_NAMED_MAX])}))
+    if not has_room(flow, task) and prospect(counts, task) is Prospect.GO:
+        width = counts.groups[node.group].released
+        text = f"its group {node.group!r} is as wide as it may be: {width} nodes are under way"
+        causes.append(Cause(Why.GROUP_FULL, text, {**facts, "group": node.group}))
+    if state.failed and not tolerates(counts, task):
+        text = f"cannot run: {state.failed} of what it waits for failed; it ends after the rest"
+        causes.append(Cause(Why.WAITING, text, {**facts, "failed": state.failed}))
+    if node.need:
+        text = f"needs {node.need} to succeed; {state.succeeded} have"
+        causes.append(Cause(Why.WAITING, text, {**facts, "need": node.need}))
+    return causes
 
 
 def _why_there(task: Task) -> list[Cause]:

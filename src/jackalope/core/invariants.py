@@ -14,7 +14,16 @@ from jackalope.core.context import Context
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
+from jackalope.core.shapes.flow import FlowState
 from jackalope.core.shapes.pool import UP, GroupState
+from jackalope.core.state.flows import (
+    Prospect,
+    flow_state,
+    has_room,
+    node_state,
+    prospect,
+    settings_of,
+)
 from jackalope.core.state.groups import Group
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.task import Task, lease_of
@@ -36,6 +45,7 @@ def check(ctx: Context) -> None:
             _check_queue(queue, by_queue.pop(queue, []))
     must(not by_queue, "every task is in a known queue", by_queue)
     _check_links(ctx)
+    _check_flows(ctx)
     _check_answers(ctx)
     _check_roster(ctx)
     _check_fanouts(ctx)
@@ -52,7 +62,8 @@ def _check_task(ctx: Context, task: Task) -> None:
     is_expiring = bool(task.expires_us) and state in PENDING
     must((task.id in book.expiry) == is_expiring, "what may expire has a timer", task)
     must(not task.waiting_for or state in PENDING, "what waits has not begun", task)
-    must(task.waiting_for or state is not State.WAITING, "what waits waits for something", task)
+    waits = task.waiting_for or task.flow is not None
+    must(waits or state is not State.WAITING, "what waits waits for something", task)
     if state in ENDED:
         must(task.outcome is not None and task.outcome.ended_us, "an end has an outcome", task)
     if state is State.DEAD:
@@ -142,6 +153,7 @@ def _check_namespace(ctx: Context, namespace: Namespace) -> None:
 def _check_links(ctx: Context) -> None:
     children: dict[TaskId, set[TaskId]] = defaultdict(set)
     dependents: dict[TaskId, set[TaskId]] = defaultdict(set)
+    joiners: dict[tuple[TaskId, str], set[TaskId]] = defaultdict(set)
     for task in ctx.book.tasks.values():
         if task.state in ENDED:
             continue
@@ -153,8 +165,52 @@ def _check_links(ctx: Context) -> None:
             dependents[dependency].add(task.id)
             must(dependency in ctx.book.tasks, "what is waited for lives", task.id, dependency)
             must(ctx.book.tasks[dependency].state not in ENDED, "and has not ended", dependency)
+        if task.options.node is not None and not node_state(task).is_released:
+            for group in task.options.node.groups:
+                joiners[task.options.parent, group].add(task.id)
     for index, truth in ((ctx.book.children, children), (ctx.book.dependents, dependents)):
         must({k: set(v) for k, v in index.items()} == truth, "links are indexed", index, truth)
+    indexed = {name: set(waiting) for name, waiting in ctx.book.joiners.items()}
+    must(indexed == joiners, "joins are indexed", indexed, joiners)
+
+
+def _check_flows(ctx: Context) -> None:
+    """Check that flows count their nodes, and that what can go on does."""
+    live: dict[TaskId, list[Task]] = defaultdict(list)
+    for task in ctx.book.tasks.values():
+        if task.options.node is not None and task.state not in ENDED:
+            live[task.options.parent].append(task)
+    for task in ctx.book.tasks.values():
+        if isinstance(task.flow, FlowState) and task.state not in ENDED:
+            _check_flow(task, live.pop(task.id, []))
+    must(not live, "a node that has not ended has a flow that has not", live)
+
+
+def _check_flow(flow: Task, nodes: list[Task]) -> None:
+    state = flow_state(flow)
+    must(flow.state in (State.WAITING, State.PAUSED), "a flow waits or is paused", flow)
+    own = [task for task in nodes if not settings_of(task).undoes]
+    must(state.unfinished() == len(own), "a flow counts its nodes", flow, len(own))
+    must(state.undoing == len(nodes) - len(own), "and its compensations", flow)
+    must(state.undoing <= 1 and not (own and state.undoing), "these come last, in order", flow)
+    fallen = sum(state.fallen.values())
+    must(fallen == state.killed and len(state.fallen) - fallen == state.dead, "what fell", flow)
+    is_open = any(group.is_open for group in state.groups.values()) and state.ends is None
+    is_kept = flow.state is State.PAUSED and state.ends is None
+    must(nodes or is_open or is_kept, "a flow without work ends", flow)
+    for name, group in state.groups.items():
+        members = [task for task in own if settings_of(task).group == name]
+        live = group.total - group.succeeded - group.failed
+        must(live == len(members), "a group counts its nodes", name, group, len(members))
+        released = sum(node_state(task).is_released for task in members)
+        must(released == group.released, "and those under way", name, group, released)
+    for task in own:
+        outlook = prospect(state, task)
+        if task.state is not State.WAITING or outlook is Prospect.WAIT:
+            continue
+        must(outlook is Prospect.GO, "what cannot succeed has ended", task)
+        is_waiting = flow.state is State.PAUSED or not has_room(flow, task)
+        must(is_waiting, "what can go on does", task)
 
 
 def _check_roster(ctx: Context) -> None:

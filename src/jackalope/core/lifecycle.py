@@ -38,6 +38,9 @@ The states fall into four groups::
 "Open" in the table is the set {waiting, scheduled, ready}: where a task goes when it is not held
 back. Which one follows from its dependencies and its time.
 
+`complete` is the end of a flow, which no worker runs: it waits until its nodes have ended, or is
+paused until then if it is being stopped.
+
 A kill or a pause of a leased task does not change the state, because asking is not having: the
 request travels to the worker, and the event `stop` (or `finish`, `fail`, `lose`, whichever comes
 first) tells what really happened. Until then the state stays what it is.
@@ -80,6 +83,7 @@ class Event(StrEnum):
     ABANDON = "abandon"
     DUE = "due"
     EXPIRE = "expire"
+    COMPLETE = "complete"
     # The life of an attempt.
     ASSIGN = "assign"
     START = "start"
@@ -119,6 +123,7 @@ _RUNNING = frozenset({State.RUNNING})
 _SUCCEEDED = frozenset({State.SUCCEEDED})
 _DEAD = frozenset({State.DEAD})
 _KILLED = frozenset({State.KILLED})
+_ENDS = _SUCCEEDED | _DEAD | _KILLED
 #: Where an attempt that did not succeed can leave its task.
 _SET_BACK = frozenset({State.READY, State.SCHEDULED, State.PAUSED, State.DEAD, State.KILLED})
 #: Where a task rests that waits for a time or an event between two attempts.
@@ -141,6 +146,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.EXPIRE: _DEAD,
         Event.ABANDON: _DEAD,
         Event.UNBLOCK: frozenset({State.SCHEDULED, State.READY}),
+        Event.COMPLETE: _ENDS,
     },
     State.SCHEDULED: {
         Event.HOLD: _HELD,
@@ -187,6 +193,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.KILL: _KILLED,
         Event.EXPIRE: _DEAD,
         Event.ABANDON: _DEAD,
+        Event.COMPLETE: _DEAD | _KILLED,
     },
     State.SUCCEEDED: {Event.PURGE: _GONE},
     State.DEAD: {Event.RETRY: _OPEN, Event.PURGE: _GONE},

@@ -23,6 +23,14 @@ STEPS_PER_TASK_MAX = 1_000
 STEPS_BYTES_MAX = 1024 * 1024
 EVENTS_PER_TASK_MAX = 100
 
+#: Flows: how many nodes one command brings, how many a flow has, with how many groups and how many
+#: compensations, and how many bytes the inputs of a node take that are not in the blob store.
+FLOW_NODES_PER_COMMAND_MAX = 20_000
+FLOW_NODES_MAX = 1_000_000
+FLOW_GROUPS_MAX = 1_000
+FLOW_COMPENSATIONS_MAX = 1_000
+FLOW_INPUT_BYTES_MAX = 8 * 1024 * 1024
+
 #: How deep lists and maps may nest in any value that a peer sends.
 DEPTH_MAX = 64
 

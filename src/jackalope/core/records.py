@@ -14,6 +14,7 @@ from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.flow import Arrival, bodies_in
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import Missed, RunKind, ScheduleSettings
@@ -420,6 +421,40 @@ class EventSent(Record, tag="event"):
     by: str = ""
 
 
+class InputsChanged(Record, tag="inputs"):
+    """A node waits for nodes that ended before it was submitted, or for some that are retried."""
+
+    task: TaskId
+    given: tuple[Arrival, ...] = ()
+    withdrawn: tuple[TaskId, ...] = ()
+
+
+class GroupsClosed(Record, tag="close"):
+    """Nothing more is added to these groups of a flow."""
+
+    task: TaskId
+    groups: tuple[str, ...]
+    by: str = ""
+
+
+class FlowFailed(Record, tag="unflow"):
+    """A node of a flow failed, and no other node takes care of that."""
+
+    task: TaskId
+    node: TaskId
+    detail: str = ""
+
+
+class FlowStopped(Record, tag="stop"):
+    """A flow is being stopped, and ends in this way once its nodes have."""
+
+    task: TaskId
+    to: State
+    reason: Reason | None = None
+    by: str = ""
+    detail: str = ""
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -465,6 +500,10 @@ AnyRecord = (
     | StepRecorded
     | WaitBegan
     | EventSent
+    | InputsChanged
+    | GroupsClosed
+    | FlowFailed
+    | FlowStopped
 )
 
 #: The level that brought a kind, for those that were not there from the beginning.
@@ -481,6 +520,10 @@ SINCE: dict[type, int] = {
     StepRecorded: 3,
     WaitBegan: 3,
     EventSent: 3,
+    InputsChanged: 4,
+    GroupsClosed: 4,
+    FlowFailed: 4,
+    FlowStopped: 4,
 }
 
 
@@ -525,6 +568,9 @@ def blobs_named(records: list[AnyRecord]) -> list[BlobRef]:
         elif isinstance(record, TaskRevived):
             bodies.append(record.row.payload)
             bodies += [record.row.outcome.result] if record.row.outcome is not None else []
+            bodies += bodies_in(record.row.flow) if record.row.flow is not None else []
+        elif isinstance(record, InputsChanged):
+            bodies += [each.result for _, each in record.given]
     return [body for body in bodies if isinstance(body, BlobRef)]
 
 
@@ -541,6 +587,10 @@ _OF_A_TASK = frozenset(
         StepRecorded,
         WaitBegan,
         EventSent,
+        InputsChanged,
+        GroupsClosed,
+        FlowFailed,
+        FlowStopped,
     }
 )
 

@@ -20,6 +20,15 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
+from jackalope.core.shapes.body import BlobRef, Body, Error
+from jackalope.core.shapes.flow import (
+    FlowSettings,
+    FlowState,
+    NodeSettings,
+    NodeState,
+    bodies_in,
+    copy_of_state,
+)
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
 from jackalope.core.shapes.steps import Steps, copy_of
 
@@ -30,16 +39,8 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-
-class BlobRef(msgspec.Struct, frozen=True, array_like=True):
-    """A payload or result that is stored in the blob store because of its size."""
-
-    blob: str  # its name there
-    size: int  # how many bytes it has
-    digest: str = ""  # what tells its content from any other; empty if the store does not say
-
-
-Body = bytes | BlobRef
+#: Names of other modules that belong to what this one offers.
+__all__ = ["BlobRef", "Body", "Error"]
 
 
 def is_blob(ref: BlobRef) -> bool:
@@ -92,6 +93,8 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     same: Same | None = None
     version: str = ""  # the version of the code that is to run, a part of what is asked for
     identity: bytes = b""  # what is asked for, as a hash; the broker sees to it where it matters
+    flow: FlowSettings | None = None  # set by the broker for a flow, which no worker runs
+    node: NodeSettings | None = None  # set by the broker for a node of a flow
 
 
 NO_OPTIONS = Options()
@@ -118,14 +121,6 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True, gc=False):
     exchange: str  # where it was published
     key: str  # the routing key that it was published with
     properties: bytes  # its properties as they were sent; see `properties`
-
-
-class Error(msgspec.Struct, frozen=True, array_like=True):
-    """An error reported by a worker."""
-
-    type: str
-    message: str = ""
-    trace: str = ""
 
 
 class Signal(StrEnum):
@@ -215,6 +210,7 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     history: list[HistoryEntry]
     envelope: Envelope | None = None
     steps: Steps | None = None
+    flow: FlowState | NodeState | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -255,6 +251,7 @@ class Task(msgspec.Struct, gc=False):
     lane: Lane | None = None  # where it stands in line while it is ready
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
     steps: Steps | None = None  # what of it is done for good, if it has steps
+    flow: FlowState | NodeState | None = None  # how far it is, if it is a flow or a node of one
 
 
 def lease_of(task: Task) -> Attempt:
@@ -297,6 +294,7 @@ def to_row(task: Task) -> TaskRow:
         list(task.history) if task.history else [],
         task.envelope,
         copy_of(task.steps) if task.steps is not None else None,
+        copy_of_state(task.flow) if task.flow is not None else None,
     )
 
 
@@ -333,6 +331,7 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         list(row.history) if row.history else None,
         envelope=row.envelope,
         steps=copy_of(row.steps) if row.steps is not None else None,
+        flow=copy_of_state(row.flow) if row.flow is not None else None,
     )
 
 
@@ -350,6 +349,8 @@ def last_start_us(task: Task | TaskRow) -> int:
 
 def blobs_of(task: Task) -> list[str]:
     bodies = [task.payload, task.outcome.result if task.outcome else b""]
+    if task.flow is not None:
+        bodies += bodies_in(task.flow)
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
 
 

@@ -65,6 +65,8 @@ class Kind(IntEnum):
     MOVED = 30
     STEP = 31
     SUSPEND = 32
+    FLOW = 33
+    ADD = 34
 
 
 class FrameError(ValueError):

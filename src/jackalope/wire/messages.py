@@ -42,6 +42,7 @@ from jackalope.core.commands import (
     WatchTasks,
 )
 from jackalope.core.commands.base import HIDDEN
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.effects import (
     Assignment,
     HelpAsked,
@@ -357,6 +358,8 @@ TO_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.FETCH: Fetch,
     Kind.STEP: RecordStep,
     Kind.SUSPEND: Suspend,
+    Kind.FLOW: SubmitFlow,
+    Kind.ADD: AddNodes,
 }
 
 FROM_BROKER: dict[Kind, type[AnyMessage]] = {

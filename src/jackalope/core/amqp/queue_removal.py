@@ -185,6 +185,9 @@ def _is_linked(ctx: Context, task: Task) -> bool:
 
 
 def _end(ctx: Context, task: Task, by: str) -> None:
+    if task.options.flow is not None:  # None of its nodes outlives it.
+        for child in list(ctx.book.children.get(task.id, ())):
+            _end(ctx, ctx.book.tasks[child], by)
     if task.attempt is None:
         ctx.move(task, Event.KILL, State.KILLED, by)
     else:

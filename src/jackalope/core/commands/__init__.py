@@ -23,6 +23,7 @@ from jackalope.core.commands.base import (
     Scope,
     Signed,
 )
+from jackalope.core.commands.flows import AnyFlow
 from jackalope.core.commands.schedules import AnyScheduling
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
@@ -612,5 +613,6 @@ AnyCommand = (
     | FollowPools
     | ReportLaunches
     | AnyScheduling
+    | AnyFlow
     | AnyMessaging
 )

@@ -34,8 +34,12 @@ from jackalope.core.records import (
     ExchangeDeclared,
     ExchangeDeleted,
     FencesReserved,
+    FlowFailed,
+    FlowStopped,
     Forgotten,
     GroupPinned,
+    GroupsClosed,
+    InputsChanged,
     PoolDeclared,
     PoolDeleted,
     QueueDeclared,
@@ -64,15 +68,17 @@ from jackalope.core.records import (
     Unbound,
     WaitBegan,
 )
+from jackalope.core.shapes.flow import FlowState, NodeState
 from jackalope.core.shapes.request import JOINED
 from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
-from jackalope.core.state import schedules
+from jackalope.core.state import flows, schedules
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
 from jackalope.core.state.queue import NO_TALLY, Queue
 from jackalope.core.task import (
     NO_OPTIONS,
     Attempt,
+    Body,
     Error,
     HistoryEntry,
     Outcome,
@@ -163,6 +169,8 @@ def _equip(book: Book, task: Task, record: TaskSubmitted) -> None:
         task.due_us = task.options.run_at_us
         task.waiting_for = set(record.waiting_for) or None
         task.guardian = book.guardian(task.options.parent)
+        if task.options.flow is not None or task.options.node is not None:
+            flows.begin(book, task)
         book.link(task)
 
 
@@ -261,7 +269,12 @@ def _end(book: Book, task: Task, record: AttemptEnded | TaskMoved, error: Error 
     """Let a task end without success; what went wrong before is kept if nothing else did."""
     if error is None and task.outcome is not None:
         error = task.outcome.error
-    outcome = book.outcome(task, record.at_us, error=error, reason=record.reason)
+    result: Body = b""
+    if isinstance(task.flow, FlowState):
+        result, task.flow.result = task.flow.result, b""
+        task.flow.undo = []  # Done, or never needed.
+        result = result if record.to is _SUCCEEDED else b""
+    outcome = book.outcome(task, record.at_us, result, error=error, reason=record.reason)
     book.end((task,), record.to, (outcome,))
 
 
@@ -269,7 +282,8 @@ def _detail(record: AttemptEnded) -> str:
     """Describe in one line why an attempt ended."""
     error = record.error
     if error is not None:
-        return f"{error.type}: {error.message}"[:200]
+        what = f"{error.type}: {error.message}"[:200]
+        return f"{what}; {record.cause}" if record.cause else what
     return ": ".join(word for word in (record.reason, record.cause) if word)
 
 
@@ -301,6 +315,8 @@ def _moved(book: Book, record: TaskMoved) -> None:
     elif record.event is Event.RETRY:
         task.due_us = 0
     _change_state(book, task, record)
+    if isinstance(task.flow, NodeState):
+        flows.settle(book, task)
 
 
 def _error_of_move(record: TaskMoved) -> Error | None:
@@ -310,7 +326,11 @@ def _error_of_move(record: TaskMoved) -> Error | None:
 
 
 #: What the error of a task is called that died without an attempt.
-_DIED_OF = {Event.ABANDON: "DependencyFailed", Event.EXPIRE: "Expired"}
+_DIED_OF = {
+    Event.ABANDON: "DependencyFailed",
+    Event.EXPIRE: "Expired",
+    Event.COMPLETE: "FlowFailed",
+}
 
 
 def _revived(book: Book, record: TaskRevived) -> None:
@@ -321,6 +341,8 @@ def _revived(book: Book, record: TaskRevived) -> None:
     book.recalled.pop(record.row.id, None)
     if task.state is _READY and not task.rank:
         task.rank = book.next_rank(task.id, record.at_us)
+    if isinstance(task.flow, NodeState):
+        flows.revived(book, task)
     book.enter((task,))
     book.note(task, record.at_us, Event.RETRY, record.by)
 
@@ -637,4 +659,8 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     ScheduleOrphaned: _each(schedules.schedule_orphaned),
     ScheduleFired: _each(schedules.schedule_fired),
     SlotsMissed: _each(schedules.slots_missed),
+    InputsChanged: _each(flows.inputs_changed),
+    GroupsClosed: _each(flows.groups_closed),
+    FlowFailed: _each(flows.flow_failed),
+    FlowStopped: _each(flows.flow_stopped),
 }

@@ -22,7 +22,9 @@ from jackalope.core.durations import NEVER
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
+from jackalope.core.shapes.flow import NodeSettings
 from jackalope.core.shapes.request import Same, StoredAnswer
+from jackalope.core.state import flows
 from jackalope.core.state.answers import Answers, Cache
 from jackalope.core.state.changes import (
     Changes,
@@ -72,6 +74,8 @@ class Book:
         # the unfinished tasks that each task is the guardian of
         self.children: dict[TaskId, dict[TaskId, None]] = {}
         self.dependents: dict[TaskId, dict[TaskId, None]] = {}  # the tasks that wait for each task
+        # the nodes that wait for each group of a flow
+        self.joiners: dict[tuple[TaskId, str], dict[TaskId, None]] = {}
         # the API keys, by id. Each change makes another dict, so that a reader that keeps the last
         # one sees that there was a change.
         self.api_keys: dict[str, ApiKey] = {}
@@ -403,6 +407,32 @@ class Book:
             task.queue.cache.flights[options.identity] = task.id
         if task.waiting_for:
             self._enter_waiting(task, task.waiting_for)
+        if options.node is not None and task.state not in ENDED:
+            self._enter_groups(task, options.node)
+
+    def _enter_groups(self, task: Task, node: NodeSettings) -> None:
+        """Index the groups that a node waits for."""
+        if not flows.node_state(task).is_released:
+            for group in node.groups:
+                self.joiners.setdefault((task.options.parent, group), {})[task.id] = None
+
+    def leave_group(self, task: Task, group: str) -> None:
+        """Let a node wait for a group no longer."""
+        waiting = self.joiners.get((task.options.parent, group))
+        if waiting is not None and waiting.pop(task.id, self) is None and not waiting:
+            del self.joiners[task.options.parent, group]
+
+    def leave_dependency(self, task: Task, dependency: TaskId) -> None:
+        """Let a task wait for another no longer, as far as the index goes."""
+        waiting = self.dependents[dependency]
+        del waiting[task.id]
+        if not waiting:
+            del self.dependents[dependency]
+
+    def join_dependency(self, task: Task, dependency: TaskId) -> None:
+        """Let a task wait for another again."""
+        task.waiting_for = {*(task.waiting_for or ()), dependency}
+        self.dependents.setdefault(dependency, {})[task.id] = None
 
     def _enter_waiting(self, task: Task, waiting_for: set[TaskId]) -> None:
         """Index what a task waits for, but for volatile tasks: no record reports their end."""
@@ -491,8 +521,10 @@ class Book:
             if task.expires_us:
                 self.expiry.cancel(task.id)
             if dependents and task.id in dependents:
-                self._release_dependents(task.id)
+                self._release_dependents(task)
             if task.options is not NO_OPTIONS:
+                if task.flow is not None:
+                    flows.end(self, task)
                 self._unlink(task)
             if children and task.id in children:
                 self._hand_over_children(task)
@@ -515,12 +547,15 @@ class Book:
         forget_us = NEVER if retention_us >= NEVER else at_us + retention_us
         return Outcome(result, error, reason, at_us, forget_us)
 
-    def _release_dependents(self, task_id: TaskId) -> None:
+    def _release_dependents(self, task: Task) -> None:
         """Let those that wait for a task that ends wait for it no longer."""
-        for dependent_id in self.dependents.pop(task_id):
+        for dependent_id in self.dependents.pop(task.id):
             dependent = self.tasks[dependent_id]
             if dependent.waiting_for is not None:
-                dependent.waiting_for.discard(task_id)
+                dependent.waiting_for.discard(task.id)
+                if dependent.flow is not None:
+                    place = dependent.options.depends_on.index(task.id)
+                    flows.arrive(self, dependent, task, place)
                 self.mark((dependent,))
 
     def _hand_over_children(self, task: Task) -> None:
@@ -536,11 +571,11 @@ class Book:
         if task.options.identity:
             del task.queue.cache.flights[task.options.identity]
         for dependency in task.waiting_for or ():
-            waiting = self.dependents[dependency]
-            del waiting[task.id]
-            if not waiting:
-                del self.dependents[dependency]
+            self.leave_dependency(task, dependency)
         task.waiting_for = None
+        if task.options.node is not None:
+            for group in task.options.node.groups:
+                self.leave_group(task, group)
         siblings = self.children.get(task.guardian)
         if siblings is not None:
             siblings.pop(task.id, None)

@@ -8,14 +8,13 @@ worker, and the task keeps its real state until the worker has reported.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from itertools import islice
 
 import msgspec
 
 from jackalope.core.cache.single_flight import drop_answer, is_doubled
 from jackalope.core.commands import Action, ActOnTasks, RetryTerms
-from jackalope.core.context import Context, Missing
+from jackalope.core.context import Context, Done, Missing
 from jackalope.core.effects import Acted, SignalAsked
 from jackalope.core.filter import Filter, matches
 from jackalope.core.ids import TaskId
@@ -29,19 +28,23 @@ from jackalope.core.limits import (
 from jackalope.core.policy import Policy
 from jackalope.core.records import SignalRequested, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import PRIORITY_MAX, Options, Retry, Signal, Stage, Task, lease_of, to_row
+from jackalope.core.shapes.flow import FlowState
+from jackalope.core.task import (
+    PRIORITY_MAX,
+    Options,
+    Retry,
+    Signal,
+    Stage,
+    Task,
+    TaskRow,
+    lease_of,
+    to_row,
+)
 from jackalope.core.tasks.attempts import wrong_state
 from jackalope.core.tasks.submit import open_state, unfinished
 
 #: A weightier request takes the place of a lighter one.
 _WEIGHT = {Signal.PAUSE: 0, Signal.TIMEOUT: 1, Signal.KILL: 2}
-
-
-class Done(Enum):
-    """The outcome of an action on one task."""
-
-    CHANGED = "changed"
-    REQUESTED = "requested"
 
 
 def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
@@ -68,14 +71,24 @@ def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
         elif command.dry_run:
             requested += task.state in LEASED
             changed += task.state not in LEASED
-        elif command.terms is not None:
-            _revive(ctx, task, command.by, command.terms)
-            changed += 1
-        elif _ACTIONS[command.action](ctx, task, command.by) is Done.REQUESTED:
-            requested += 1
         else:
-            changed += 1
+            outcome = _act(ctx, task, command)
+            if isinstance(outcome, Refusal):
+                refused.append((task.id, outcome))
+            else:
+                requested += outcome is Done.REQUESTED
+                changed += outcome is Done.CHANGED
     return Acted(changed, requested, tuple(refused), more)
+
+
+def _act(ctx: Context, task: Task, command: ActOnTasks) -> Done | Refusal:
+    outcome = ctx.act(task, Event(command.action.value), command.by, command.terms)
+    if outcome is not None:
+        return outcome
+    if command.terms is not None:
+        revive(ctx, revived_row(task, command.terms), command.by)
+        return Done.CHANGED
+    return _ACTIONS[command.action](ctx, task, command.by)
 
 
 def _doubled(task: Task) -> Refusal:
@@ -177,25 +190,26 @@ def _pause(ctx: Context, task: Task, by: str) -> Done:
     return Done.CHANGED
 
 
-def _kill(ctx: Context, task: Task, by: str) -> Done:
-    """Kill a task and its descendants."""
-    family = [task.id]
+def kill(ctx: Context, task: Task, by: str, detail: str = "") -> Done:
+    """Kill a task and its descendants. Those of a flow are its own matter."""
+    family = [task]
     for member in family:  # It grows on the way: children of children.
-        family += ctx.book.children.get(member, ())
-    how = _kill_one(ctx, task, by)
-    for child_id in family[1:]:
-        child = ctx.book.tasks.get(child_id)
-        if child is not None and child.state not in ENDED:
+        if member is task or not isinstance(member.flow, FlowState):
+            children = ctx.book.children.get(member.id, ())
+            family += [ctx.book.tasks[child] for child in children]
+    how = _kill_one(ctx, task, by, detail)
+    for child in family[1:]:
+        if child.state not in ENDED and ctx.act(child, Event.KILL, by) is None:
             _kill_one(ctx, child, by)
     return how
 
 
-def _kill_one(ctx: Context, task: Task, by: str) -> Done:
+def _kill_one(ctx: Context, task: Task, by: str, detail: str = "") -> Done:
     if task.state in LEASED:
         request(ctx, task, Signal.KILL, by)
         return Done.REQUESTED
     if task.state is not State.KILLED:
-        ctx.move(task, Event.KILL, State.KILLED, by)
+        ctx.move(task, Event.KILL, State.KILLED, by, detail=detail)
     return Done.CHANGED
 
 
@@ -204,11 +218,12 @@ def _retry(ctx: Context, task: Task, by: str) -> Done:
     if task.state is State.SCHEDULED:
         ctx.move(task, Event.RETRY, State.READY, by)
     else:
-        _revive(ctx, task, by, RetryTerms())
+        revive(ctx, revived_row(task, RetryTerms()), by)
     return Done.CHANGED
 
 
-def _revive(ctx: Context, task: Task, by: str, terms: RetryTerms) -> None:
+def revived_row(task: Task, terms: RetryTerms) -> TaskRow:
+    """Return what an ended task is when it begins again, but for what it waits for."""
     row = to_row(task)
     row.failures = row.crashes = row.interruptions = 0
     row.priority, row.penalty = row.priority + row.penalty, 0
@@ -216,11 +231,16 @@ def _revive(ctx: Context, task: Task, by: str, terms: RetryTerms) -> None:
     if terms.priority is not None:
         row.priority = terms.priority
     row.options = _on_terms(row.options, terms, task.queue.policy)
+    return row
+
+
+def revive(ctx: Context, row: TaskRow, by: str) -> None:
+    """Let an ended task begin again, when what it depends on has ended."""
     row.guardian = ctx.book.guardian(row.options.parent)
     row.waiting_for = tuple(sorted(unfinished(ctx, row.options)))
     row.state = State.WAITING if row.waiting_for else State.READY
     ctx.record(TaskRevived(ctx.now_us, row, by))
-    ctx.agenda.offer(ctx.book.tasks[task.id])
+    ctx.agenda.offer(ctx.book.tasks[row.id])
 
 
 def _on_terms(options: Options, terms: RetryTerms, policy: Policy) -> Options:
@@ -260,7 +280,7 @@ _ACTIONS: dict[Action, Callable[[Context, Task, str], Done]] = {
     Action.HOLD: _hold,
     Action.PLAY: _play,
     Action.PAUSE: _pause,
-    Action.KILL: _kill,
+    Action.KILL: kill,
     Action.RETRY: _retry,
     Action.PURGE: _purge,
 }

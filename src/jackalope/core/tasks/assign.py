@@ -27,6 +27,7 @@ from jackalope.core.records import (
     FencesReserved,
 )
 from jackalope.core.shapes.envelope import envelope_to_send
+from jackalope.core.shapes.flow import NodeState
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane, ReadyQueue, order
 from jackalope.core.state.roster import Consumer, Crew, Worker
@@ -302,6 +303,7 @@ def _send(ctx: Context, fence: int, task: Task, worker: Worker, claim: int) -> N
                 task.envelope if task.attempts == 1 and not claim else envelope_to_send(task),
                 tuple(task.steps.done) if task.steps is not None else (),
                 max(0, retries - task.failures),
+                task.flow.in_order() if isinstance(task.flow, NodeState) else (),
             ),
         )
     )

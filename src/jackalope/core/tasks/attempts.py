@@ -40,6 +40,7 @@ from jackalope.core.policy import Done, OnLost
 from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import Overflow
+from jackalope.core.state.flows import WITH_FLOW, is_held_back
 from jackalope.core.state.roster import Worker
 from jackalope.core.state.watches import Progress
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
@@ -216,6 +217,11 @@ def end_attempt(
     cause: str = "",
 ) -> None:
     """Record the end of an attempt, and release everything it held except the worker's slot."""
+    if task.flow is not None and decision.to in (State.READY, State.SCHEDULED):
+        held_back = is_held_back(ctx.book, task)
+        if held_back is not None:
+            decision = Decision(held_back, None, decision.due_us)
+            cause = cause or WITH_FLOW
     record = AttemptEnded(
         ctx.now_us,
         task.id,

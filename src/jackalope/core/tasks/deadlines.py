@@ -14,7 +14,7 @@ from jackalope.core.tasks.actions import request
 def expire(ctx: Context, task_id: TaskId) -> None:
     """End a task that has not started in time."""
     task = ctx.book.tasks.get(task_id)
-    if task is not None and task.state in PENDING:
+    if task is not None and task.state in PENDING and ctx.act(task, Event.EXPIRE) is None:
         detail = _why_no_worker_came(ctx, task)
         ctx.move(task, Event.EXPIRE, State.DEAD, reason=Reason.EXPIRED, detail=detail)
 

@@ -11,6 +11,7 @@ import msgspec
 
 from jackalope.core.cache import single_flight
 from jackalope.core.commands import SubmitTasks
+from jackalope.core.commands.base import Limited
 from jackalope.core.context import Context, Missing
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import ID_BYTES, TaskId, id_text, is_volatile, successor_id
@@ -134,15 +135,21 @@ def become(ctx: Context, task: Task, result: Body) -> None:
 
 def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) -> None:
     """Release, or give up, the tasks that waited for one that has ended."""
+    nodes: list[Task] = []
     succeeded = task.state is State.SUCCEEDED
     for dependent_id in dependents:
         dependent = ctx.book.tasks.get(dependent_id)
         if dependent is None or dependent.state in ENDED:
             continue
+        if dependent.flow is not None:
+            nodes.append(dependent)
+            continue
         if not succeeded and dependent.options.on_dependency is OnDependency.DEAD:
             _abandon(ctx, dependent, task)
         elif dependent.state is State.WAITING and not dependent.waiting_for:
             ctx.move(dependent, Event.UNBLOCK, open_state(dependent, ctx.now_us))
+    if nodes:
+        ctx.agenda.add(settle_dependents, (task, nodes))  # For `core.flows`.
 
 
 def settle_let_down(ctx: Context) -> None:
@@ -326,13 +333,13 @@ def _begin(
 ) -> None:
     """Let tasks begin in this state, unless they are held back."""
     policy, now_us, namespace = queue.policy, ctx.now_us, queue.namespace.name
-    last, begins, expires_us = None, *_beginning(NO_OPTIONS, policy, state, now_us)
+    last, begins, expires_us = None, *beginning(NO_OPTIONS, policy, state, now_us)
     records = []
     for spec in specs:
         options = spec.options
         if options is not last:  # Most have none.
             last = options
-            begins, expires_us = _beginning(
+            begins, expires_us = beginning(
                 NO_OPTIONS if options is None else options, policy, state, now_us
             )
         records.append(
@@ -341,7 +348,7 @@ def _begin(
     begin(ctx, queue, records)
 
 
-def _beginning(options: Options, policy: Policy, state: State, now_us: int) -> tuple[State, int]:
+def beginning(options: Options, policy: Policy, state: State, now_us: int) -> tuple[State, int]:
     """Return the state in which a task begins, and when it expires."""
     if options.held or policy.held:
         state = _HELD
@@ -412,15 +419,9 @@ def _asked(options: Options) -> Options:
 def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
     """Check the references of a task to others: its alias, parent and dependencies."""
     tasks, namespace = ctx.book.tasks, ctx.book.namespaces.get(command.namespace)
-    if namespace is not None and options.alias in namespace.aliases:
-        holder = tasks.get(namespace.aliases[options.alias])
-        message = f"alias {options.alias!r} is taken; choose another"
-        if holder is not None and not _is_hidden(holder, command):
-            message = (
-                f"alias {options.alias!r} names task {holder.id.hex()}; "
-                "choose another, or purge that task once it has ended"
-            )
-        return Refusal(Code.DUPLICATE_ALIAS, message)
+    taken = check_alias(ctx, command, options.alias)
+    if taken is not None:
+        return taken
     if options.parent:
         parent = tasks.get(options.parent)
         if parent is None or parent.queue.namespace is not namespace or _is_hidden(parent, command):
@@ -433,6 +434,21 @@ def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusa
             message = f"fence {command.fence} is not the lease of parent {options.parent.hex()}"
             return Refusal(Code.STALE_FENCE, message + "; stop working on it")
     return _check_dependencies(ctx, command, options)
+
+
+def check_alias(ctx: Context, command: Limited, alias: str) -> Refusal | None:
+    """Refuse an alias that a task has already."""
+    namespace = ctx.book.namespaces.get(command.namespace)
+    if namespace is None or alias not in namespace.aliases:
+        return None
+    holder = ctx.book.tasks.get(namespace.aliases[alias])
+    message = f"alias {alias!r} is taken; choose another"
+    if holder is not None and not _is_hidden(holder, command):
+        message = (
+            f"alias {alias!r} names task {holder.id.hex()}; "
+            "choose another, or purge that task once it has ended"
+        )
+    return Refusal(Code.DUPLICATE_ALIAS, message)
 
 
 def _check_dependencies(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
@@ -451,7 +467,7 @@ def _check_dependencies(ctx: Context, command: SubmitTasks, options: Options) ->
     return None
 
 
-def _is_hidden(task: Task, command: SubmitTasks) -> bool:
+def _is_hidden(task: Task, command: Limited) -> bool:
     """Return whether the API key of a command does not cover the queue of a task."""
     return bool(command.only) and task.queue.name not in command.only
 
@@ -516,6 +532,8 @@ def _option_problems(options: Options) -> list[str]:
         problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
     if options.headers and (problem := value_problem(options.headers, HEADERS_BYTES_MAX)):
         problems.append(f"headers: {problem}")
+    if options.flow is not None or options.node is not None:
+        problems.append("flow, node: set by the broker; submit a flow with its nodes instead")
     return problems + (_retry_problems(options.retry) if options.retry else [])
 
 

@@ -38,6 +38,7 @@ from jackalope.core.commands import (
     SubmitTasks,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
+from jackalope.core.commands.flows import AddNodes, SubmitFlow, specs_in
 from jackalope.core.commands.schedules import (
     BackfillSchedule,
     DeclareSchedule,
@@ -50,7 +51,7 @@ from jackalope.core.commands.schedules import (
 from jackalope.core.effects import Assignment, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import BlobRef, Body, Error
+from jackalope.core.task import BlobRef, Body, Error, TaskSpec
 from jackalope.doors.gathering import Gathering
 from jackalope.storage import StorageFault
 from jackalope.wire.messages import Manage, Result
@@ -148,12 +149,19 @@ def _managed(message: Manage) -> Command:
 # Large bodies of the native door: out of commands into the blob store, and back.
 
 
+def submitted_in(command: SubmitTasks | SubmitFlow | AddNodes) -> list[TaskSpec]:
+    """Return the tasks that a command submits."""
+    return command.tasks if isinstance(command, SubmitTasks) else specs_in(command)
+
+
 def bodies_of(command: AnyCommand) -> list[Body]:
     """Return the payloads or results in a command."""
     if type(command) is SubmitTasks:
         return [spec.payload for spec in command.tasks]
     if type(command) is FinishAttempts:
         return [finish.result for finish in command.attempts]
+    if isinstance(command, SubmitFlow | AddNodes):
+        return [spec.payload for spec in specs_in(command)]
     return []
 
 
@@ -161,20 +169,11 @@ def weigh(commands: list[AnyCommand]) -> tuple[int, bool]:
     """Return the size of the largest body in commands, and whether one was uploaded before."""
     largest, is_uploaded = 0, False
     for command in commands:
-        if type(command) is SubmitTasks:
-            for spec in command.tasks:
-                body = spec.payload
-                if type(body) is not bytes:
-                    is_uploaded = True
-                elif len(body) > largest:
-                    largest = len(body)
-        elif type(command) is FinishAttempts:
-            for finish in command.attempts:
-                body = finish.result
-                if type(body) is not bytes:
-                    is_uploaded = True
-                elif len(body) > largest:
-                    largest = len(body)
+        for body in bodies_of(command):
+            if type(body) is not bytes:
+                is_uploaded = True
+            elif len(body) > largest:
+                largest = len(body)
     return largest, is_uploaded
 
 
@@ -187,8 +186,8 @@ def unfit(body_bytes: int, body_bytes_max: int) -> Refusal:
 async def spill(broker: Broker, commands: list[AnyCommand]) -> None:
     """Put the large bodies of commands into the blob store."""
     for command in commands:
-        if type(command) is SubmitTasks:
-            for spec in command.tasks:
+        if isinstance(command, SubmitTasks | SubmitFlow | AddNodes):
+            for spec in submitted_in(command):
                 spec.payload = await _stored(broker, spec.payload)
         elif type(command) is FinishAttempts:
             command.attempts = [

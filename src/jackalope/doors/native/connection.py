@@ -21,6 +21,7 @@ from jackalope.broker.blobs import STORE_AWAY_US
 from jackalope.broker.queries import Refused, answer_named
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply
 from jackalope.core.limits import INLINE_BYTES_MAX, NAME_CHARS_MAX
@@ -84,6 +85,13 @@ STATS_MAX = 64
 _WRITE_HIGH_BYTES = 4 * 1024 * 1024
 #: How long a closing connection may take to send what is left.
 _CLOSE_S = 2.0
+
+
+def _items(message: object) -> int:
+    """Return how many tasks a message submits; 1 for any other message."""
+    if isinstance(message, SubmitTasks):
+        return len(message.tasks)
+    return max(1, len(message.nodes)) if isinstance(message, SubmitFlow | AddNodes) else 1
 
 
 class Malformed(Message):
@@ -416,9 +424,10 @@ class Connection(asyncio.Protocol):
         return True
 
     def _on_request(self, message: ForCore) -> None:
-        if type(message) is SubmitTasks:
-            self._tasks_left -= len(message.tasks)
-            refusal = self._broker.admit(len(message.tasks))
+        if isinstance(message, SubmitTasks | SubmitFlow | AddNodes):
+            count = _items(message)
+            self._tasks_left -= count
+            refusal = self._broker.admit(count)
             if refusal is not None:
                 self._refuse(message.ref, refusal)
                 return
@@ -458,8 +467,7 @@ class Connection(asyncio.Protocol):
                 command.ref = self._refs
                 self._gatherings[self._refs] = gathering
         for command in commands:
-            items = len(command.tasks) if type(command) is SubmitTasks else 1
-            refusal = self._broker.post(command, self._principal, items)
+            refusal = self._broker.post(command, self._principal, _items(command))
             if refusal is not None:  # Then all of the request are: they need the same permission.
                 for each in commands:
                     self._gatherings.pop(each.ref, None)

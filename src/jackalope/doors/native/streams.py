@@ -20,8 +20,10 @@ from jackalope.broker.queries import About, Refused, leased_payload, task_and_bo
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import AnyCommand, FinishAttempts, Held, SubmitTasks
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import BlobRef, Body, size_of
+from jackalope.doors.native.commands import submitted_in
 from jackalope.wire.frames import UPLOAD_BYTES_MAX
 from jackalope.wire.messages import Fetch, Part, Upload
 
@@ -99,8 +101,8 @@ class Streams:
     def claim(self, commands: list[AnyCommand]) -> None:
         """Put uploads into the commands that name them, which own them from now on."""
         for command in commands:
-            if type(command) is SubmitTasks:
-                for spec in command.tasks:
+            if isinstance(command, SubmitTasks | SubmitFlow | AddNodes):
+                for spec in submitted_in(command):
                     spec.payload = self._claimed(spec.payload)
             elif type(command) is FinishAttempts:
                 command.attempts = [

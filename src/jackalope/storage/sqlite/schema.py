@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from jackalope.core.filter import error_line
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
+from jackalope.core.shapes.flow import FlowState, NodeState, bodies_in
 from jackalope.core.task import NO_OPTIONS, Attempt, BlobRef, Body, Options, Outcome, TaskRow
 from jackalope.storage.faults import Corrupt
 from jackalope.storage.sqlite.database import Database, Format, Migration, Value
@@ -122,6 +123,10 @@ class Head(msgspec.Struct, array_like=True, gc=False):
     avoid: msgspec.Raw
     attempt: Attempt | None
     outcome: Outcome | None
+    history: msgspec.Raw
+    envelope: msgspec.Raw = msgspec.Raw(b"\xc0")
+    steps: msgspec.Raw = msgspec.Raw(b"\xc0")
+    flow: msgspec.Raw = msgspec.Raw(b"\xc0")
 
 
 #: A task on its way to the disk: what is to be seen of it, and all of it, encoded.
@@ -129,6 +134,8 @@ Encoded = tuple[Head, msgspec.Raw]
 
 _decode_head = msgspec.msgpack.Decoder(Head).decode
 _decode_list = msgspec.msgpack.Decoder(list[msgspec.Raw]).decode
+_NOTHING = msgspec.Raw(b"\xc0")
+_decode_flow = msgspec.msgpack.Decoder(FlowState | NodeState).decode
 _NO_OPTIONS = msgspec.Raw(_encode(NO_OPTIONS))
 _ENDED = frozenset(map(str, ENDED))
 
@@ -244,6 +251,8 @@ def from_columns(file: str, columns: Sequence[Any]) -> TaskRow:
 def blobs_of(head: Head) -> list[str]:
     """Name the blobs that belong to a task."""
     bodies = [head.payload, head.outcome.result if head.outcome is not None else b""]
+    if head.flow != _NOTHING:
+        bodies += bodies_in(_decode_flow(head.flow))
     return [body.blob for body in bodies if isinstance(body, BlobRef)]
 
 
