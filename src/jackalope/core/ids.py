@@ -5,6 +5,7 @@ submit is harmless. Ids of version 7 begin with their time, so the book can dist
 from every id that has ever left memory without asking storage (see `Book.may_have_ended`).
 """
 
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NewType
 
@@ -15,11 +16,24 @@ NO_TASK = TaskId(b"")
 
 ID_BYTES = 16
 
+#: What ids that are made together have in common, at most.
+_HEAD_BYTES = 10
+
 
 def id_text(task_id: bytes) -> str:
     """Format an id as a UUID."""
     digits = task_id.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def id_texts(task_ids: Iterable[bytes]) -> list[str]:
+    """Format many ids, of which those that were made together begin alike."""
+    texts, head, begin = [], b"", ""
+    for task_id in task_ids:
+        if not head or not task_id.startswith(head):
+            head, begin = task_id[:_HEAD_BYTES], id_text(task_id)[: 2 * _HEAD_BYTES + 4]
+        texts.append(begin + task_id[_HEAD_BYTES:].hex())
+    return texts
 
 
 def as_task_id(text: str) -> TaskId | None:

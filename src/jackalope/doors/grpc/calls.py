@@ -110,8 +110,13 @@ class Call:
 
     async def read(self) -> Any:
         """Return the next message of the client; None when it sends no more."""
+        data = await self.read_bytes()
+        return None if data is None else parse(self._shape, data)
+
+    async def read_bytes(self) -> bytes | None:
+        """Return the bytes of the next message of the client; None when it sends no more."""
         data = await self.context.read()
-        return None if data is grpc.aio.EOF else parse(self._shape, data)
+        return None if data is grpc.aio.EOF else data
 
     async def send(self, message: Message) -> None:
         """Send a message; returns when the client has room for it."""

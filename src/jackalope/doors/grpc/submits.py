@@ -6,7 +6,7 @@ the blob store first, the trace of the call. Nothing is stored for a caller that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from jackalope.broker.body_streams import store_payload
@@ -16,14 +16,15 @@ from jackalope.core.api_key import Permission
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Answered, Effect, Reply
-from jackalope.core.ids import id_text
+from jackalope.core.ids import TaskId, id_texts
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import TRACE_PARENT, TRACE_STATE, BlobRef, TaskSpec
+from jackalope.core.task import TRACE_PARENT, TRACE_STATE, BlobRef, Body, TaskSpec
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField, refusal_of
 from jackalope.doors.grpc.outbox import Outbox, Pace, Streamed, sending
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
+from jackalope.doors.grpc.task_bytes import Taken, TaskReader, Unreadable
 from jackalope.doors.grpc.task_messages import served_by, served_shown, spec_of
 from jackalope.doors.grpc.values import fence_of, refusal_shown, refused_shown
 from jackalope.doors.traces import carry_trace
@@ -35,33 +36,48 @@ TASKS_PER_TURN_MAX = 5_000
 
 async def prepare(call: Call, tasks: Sequence[pb.TaskSpec], path: str = "tasks") -> list[TaskSpec]:
     """Return tasks as the core takes them; raises `BadField` or `Refused`."""
-    refusal = call.broker.admit(len(tasks))
-    if refusal is not None:
-        raise Refused(refusal)
-    make_id = partial(call.door.ids.next, call.broker.now_us())
-    specs, is_large = [], False
+    make_id = _admit(call, len(tasks))
+    specs, uploads = [], {}
     for number, task in enumerate(tasks):
         try:
             spec = spec_of(task, make_id)
         except BadField as bad:
             raise bad.below(path if path == "task" else f"{path}[{number}]") from None
         specs.append(spec)
-        is_large = is_large or bool(task.payload_upload) or len(task.payload) > INLINE_BYTES_MAX
-    carry_trace(specs, call.header(TRACE_PARENT), call.header(TRACE_STATE))
-    if is_large:
-        await _take_large(call, tasks, specs)
+        if task.payload_upload:
+            uploads[number] = task.payload_upload
+    await _complete(call, specs, uploads)
     return specs
 
 
-async def _take_large(call: Call, tasks: Sequence[pb.TaskSpec], specs: Sequence[TaskSpec]) -> None:
+def _admit(call: Call, count: int) -> Callable[[], TaskId]:
+    """Return what makes ids for tasks that have none, if the broker takes so many tasks now."""
+    refusal = call.broker.admit(count)
+    if refusal is not None:
+        raise Refused(refusal)
+    return partial(call.door.ids.next, call.broker.now_us())
+
+
+async def _complete(call: Call, specs: list[TaskSpec], uploads: Mapping[int, str]) -> None:
+    """Add the trace of the call, and put large payloads where they belong."""
+    carry_trace(specs, call.header(TRACE_PARENT), call.header(TRACE_STATE))
+    if uploads or any(_is_large(spec.payload) for spec in specs):
+        await _take_large(call, specs, uploads)
+
+
+def _is_large(payload: Body) -> bool:
+    return not isinstance(payload, bytes) or len(payload) > INLINE_BYTES_MAX
+
+
+async def _take_large(call: Call, specs: list[TaskSpec], uploads: Mapping[int, str]) -> None:
     refusal = call.principal.refuse_any((Permission.SUBMIT_TASKS,), call.namespace)
     if refusal is not None:
         raise Refused(refusal)
-    for task, spec in zip(tasks, specs, strict=True):
-        if task.payload_upload:
-            if task.payload:
+    for number, spec in enumerate(specs):
+        if number in uploads:
+            if spec.payload:
                 raise BadField("payload_upload", "excludes payload; set one of them")
-            spec.payload = call.door.uploads.claim(task.payload_upload, call.principal)
+            spec.payload = call.door.uploads.claim(uploads[number], call.principal)
         await store_payload(call.broker.blobs, spec)
 
 
@@ -101,43 +117,49 @@ class SubmitStream(Streamed):
         self._call = call
         self._outbox = outbox
         self._pace = Pace(call.broker, TASKS_PER_TURN_MAX)
-        self._open: dict[int, tuple[pb.StreamTasksRequest, list[TaskSpec]]] = {}
+        self._reader = TaskReader()
+        self._open: dict[int, Taken] = {}
 
     async def run(self) -> None:
         self.open()
-        while (request := await self._call.read()) is not None:
+        while (data := await self._call.read_bytes()) is not None:
+            taken = self._reader.open(data)
             try:
-                specs = await prepare(self._call, request.tasks)
-                self._submit(request, specs)
+                self._reader.read(taken, _admit(self._call, len(taken.tasks)))
+                await _complete(self._call, taken.specs, taken.uploads)
+                self._submit(taken)
+            except Unreadable:
+                raise
             except BadField as bad:
-                self._refuse_one(request, refusal_of(bad))
+                self._refuse_one(taken, refusal_of(bad))
             except Refused as refused:
-                self._refuse_one(request, refused.refusal)
+                self._refuse_one(taken, refused.refusal)
             except StorageFault as fault:
-                self._refuse_one(request, Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
-            await self._pace.step(len(request.tasks) or 1)
+                self._refuse_one(taken, Refusal(Code.STORAGE_FAILED, str(fault), SECOND))
+            await self._pace.step(len(taken.tasks) or 1)
             if self._outbox.is_slow():
                 await self._outbox.room()
         while self._open:
             await self._pace.step(TASKS_PER_TURN_MAX)
 
-    def _submit(self, request: pb.StreamTasksRequest, specs: list[TaskSpec]) -> None:
+    def _submit(self, taken: Taken) -> None:
         ref, call = next(self._refs), self._call
         command = SubmitTasks(
             ref=ref,
-            tasks=specs,
-            fence=fence_of(request.parent_fence, "parent"),
+            tasks=taken.specs,
+            fence=fence_of(taken.parent_fence, "parent"),
             session=self.session,
             namespace=call.namespace,
             by=call.by,
         )
-        refusal = self.broker.post(command, call.principal, len(specs))
+        refusal = self.broker.post(command, call.principal, len(taken.specs))
         if refusal is not None:
             raise Refused(refusal)
-        self._open[ref] = (request, specs)
+        taken.tasks.clear()  # The bytes are of no use any more.
+        self._open[ref] = taken
 
-    def _refuse_one(self, request: pb.StreamTasksRequest, refusal: Refusal) -> None:
-        ack = pb.SubmitAck(ref=request.ref, refusal=refusal_shown(refusal))
+    def _refuse_one(self, taken: Taken, refusal: Refusal) -> None:
+        ack = pb.SubmitAck(ref=taken.ref, refusal=refusal_shown(refusal))
         self._outbox.put(pb.StreamTasksResponse(acks=[ack]).SerializeToString())
 
     # The broker's side.
@@ -148,15 +170,15 @@ class SubmitStream(Streamed):
             self._outbox.put(pb.StreamTasksResponse(acks=acks).SerializeToString())
 
     def _ack(self, ref: int, body: Answered) -> pb.SubmitAck:
-        request, specs = self._open.pop(ref)
+        taken = self._open.pop(ref)
+        specs = taken.specs
         if isinstance(body, Refusal):
-            return pb.SubmitAck(ref=request.ref, refusal=refusal_shown(body))
+            return pb.SubmitAck(ref=taken.ref, refusal=refusal_shown(body))
         accepted = of_kind(body, Accepted)
-        has_ids = all(task.id for task in request.tasks)
         ack = pb.SubmitAck(
-            ref=request.ref,
+            ref=taken.ref,
             accepted=accepted.count,
-            ids=() if has_ids else [id_text(spec.id) for spec in specs],
+            ids=() if taken.has_ids else id_texts([spec.id for spec in specs]),
         )
         if accepted.refused:
             ack.refused.extend(refused_shown(accepted.refused))
