@@ -6,8 +6,10 @@ import { namespace, refreshVisitor, signOut, visitor } from "./api";
 import { connection, pulse, startFeed } from "./feed";
 import { useRoute } from "./hooks";
 import { Batches } from "./pages/batches";
+import { Cache } from "./pages/cache";
 import { Cluster } from "./pages/cluster";
 import { DeadLetters } from "./pages/dead";
+import { Keys, MadeKey } from "./pages/keys";
 import { Limits } from "./pages/limits";
 import { Overview } from "./pages/overview";
 import { Pools } from "./pages/pools";
@@ -18,7 +20,7 @@ import { Submit } from "./pages/submit";
 import { TaskPage } from "./pages/task";
 import { Tasks } from "./pages/tasks";
 import { Workers } from "./pages/workers";
-import { Empty, PageHead } from "./parts/basic";
+import { Dialog, Empty, Fact, PageHead } from "./parts/basic";
 import { attempt, Notices } from "./parts/notices";
 import { ThemeButton } from "./parts/theme";
 import { type Route, toHash } from "./route";
@@ -35,7 +37,9 @@ const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "workers", label: "Workers" },
   { page: "schedules", label: "Schedules" },
   { page: "pools", label: "Pools" },
+  { page: "cache", label: "Cache" },
   { page: "dead", label: "Dead letters" },
+  { page: "keys", label: "Keys" },
   { page: "cluster", label: "Cluster" },
   { page: "submit", label: "Submit" },
 ];
@@ -49,7 +53,7 @@ export function App() {
     return () => window.clearTimeout(timer);
   }, []);
   if (who === null) return <main class="sign-in"><p class="dim">Looking for the broker…</p></main>;
-  return who.needs_key ? <SignIn /> : <Frame who={who} />;
+  return <>{who.needs_key ? <SignIn /> : <Frame who={who} />}<MadeKey /></>;
 }
 
 function Frame({ who }: { who: Visitor }) {
@@ -96,6 +100,8 @@ function Page({ route }: { route: Route }) {
     case "workers": return <Workers />;
     case "schedules": return <Schedules />;
     case "pools": return <Pools />;
+    case "cache": return <Cache />;
+    case "keys": return <Keys />;
     case "dead": return <DeadLetters />;
     case "cluster": return <Cluster />;
     case "submit": return <Submit key={route.query.toString()} route={route} />;
@@ -106,7 +112,7 @@ function Page({ route }: { route: Route }) {
 function Rail({ route, who }: { route: Route; who: Visitor }) {
   const here = useStore(namespace);
   const stats = useStore(pulse)?.stats;
-  const hidden = { submit: !who.permissions.includes("submit_tasks"), cluster: !who.is_cluster } as Record<string, boolean>;
+  const hidden = { keys: !who.permissions.includes("admin") || (who.queues.length > 0), submit: !who.permissions.includes("submit_tasks"), cluster: !who.is_cluster } as Record<string, boolean>;
   const offered = PAGES.filter((each) => !hidden[each.page] || isAt(each, route));
   const [isOpen, setOpen] = useState(false);
   const badge: Record<string, number | undefined> = { tasks: stats && stats.pending_count + stats.in_progress_count, workers: stats?.worker_count };
@@ -162,10 +168,16 @@ function ConnectionBanner() {
 
 /** `g` and a letter goes to a page. */
 const LETTERS: Record<string, string> = {
-  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", p: "pools", d: "dead", c: "cluster", s: "submit",
+  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", p: "pools", a: "cache", d: "dead", k: "keys", c: "cluster", s: "submit",
 };
 
+const KEYS: [string, string][] = [
+  ["/", "search the table of tasks"], ["j, k", "the next, the previous row"], ["Enter", "open the task of the row"], ["x", "choose the task of the row"],
+  ...Object.entries(LETTERS).map(([letter, page]): [string, string] => [`g ${letter}`, PAGES.find((each) => each.page === page)?.label ?? page]),
+];
+
 function Shortcuts() {
+  const [isHelp, setHelp] = useState(false);
   useEffect(() => {
     let isGoing = false;
     const press = (event: KeyboardEvent) => {
@@ -173,10 +185,17 @@ function Shortcuts() {
       if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
       const page = LETTERS[event.key];
       if (isGoing && page) location.hash = toHash(page);
+      if (event.key === "?") setHelp(true);
       isGoing = event.key === "g";
     };
     window.addEventListener("keydown", press);
     return () => window.removeEventListener("keydown", press);
   }, []);
-  return null;
+  if (!isHelp) return null;
+  return (
+    <Dialog title="Keys of the keyboard" onClose={() => setHelp(false)}>
+      <dl class="facts">{KEYS.map(([key, does]) => <Fact key={key} name={does}><kbd>{key}</kbd></Fact>)}</dl>
+      <div class="row end"><button type="button" onClick={() => setHelp(false)}>Close</button></div>
+    </Dialog>
+  );
 }

@@ -79,6 +79,28 @@ function attempt<T>(make: () => T): T | undefined {
   }
 }
 
+/** How much of a payload a list asks for. */
+export const HEAD_BYTES = 200;
+
+/** The arguments of a task in one line, as far as the beginning of its payload tells. */
+export function argumentsLine(head: string | null, content: unknown): string {
+  if (!head) return "";
+  const bytes = Uint8Array.from(atob(head), (letter) => letter.charCodeAt(0));
+  const isWhole = bytes.length < HEAD_BYTES;
+  const json = (text: string) => JSON.parse(text) as unknown;
+  const value = !isWhole || content === "bytes" ? undefined
+    : content === "json" ? attempt(() => json(new TextDecoder().decode(bytes))) : attempt(() => decodeMessagePack(bytes));
+  if (Array.isArray(value) && value.length === 2 && Array.isArray(value[0])) {
+    const named = Object.entries((value[1] ?? {}) as Record<string, unknown>).map(([name, each]) => `${name}=${JSON.stringify(each)}`);
+    return [...value[0].map((each) => JSON.stringify(each)), ...named].join(", ");
+  }
+  if (value !== undefined && value !== null) return JSON.stringify(value);
+  const text = asText(bytes, isWhole);
+  if (text !== null) return isWhole ? text : `${text}…`;
+  const readable = new TextDecoder().decode(bytes).replace(/[^\x20-\x7e\u00a0-\uffef]+|\ufffd+/g, " ").trim();
+  return `${readable}${isWhole ? "" : "…"}`;
+}
+
 /** Text to base64, as the API takes payloads. */
 export function toBase64(text: string): string {
   let binary = "";

@@ -8,7 +8,19 @@ export type State = (typeof STATES)[number];
 export const ACTIONS = ["play", "pause", "hold", "retry", "kill", "purge"] as const;
 export type Action = (typeof ACTIONS)[number];
 
-export type Permission = "submit_tasks" | "read_tasks" | "cancel_tasks" | "work" | "admin";
+export const PERMISSIONS = ["submit_tasks", "read_tasks", "cancel_tasks", "work", "admin"] as const;
+export type Permission = (typeof PERMISSIONS)[number];
+
+export interface ApiKey {
+  id: string;
+  name: string;
+  permissions: Permission[];
+  queues: string[];
+  namespace: string | null;
+  expires_at: string | null;
+  created_at: string | null;
+  is_configured: boolean;
+}
 
 export interface Visitor {
   needs_key: boolean;
@@ -129,6 +141,7 @@ export interface Pool {
   launched: number;
   failed: number;
   groups: Group[];
+  failures: { at: string; key: string; why: string }[];
 }
 
 export interface Pulse {
@@ -177,6 +190,7 @@ export interface Task {
   progress: { at: string | null; percent: number | null; note: string } | null;
   signal: { signal: string; stage: string; by: string; at: string | null } | null;
   payload_size: number;
+  payload_head: string | null;
   result_size: number;
   how: string | null;
   answer: AnswerOf | null;
@@ -215,10 +229,19 @@ export interface AnswerOf {
   pinned_by: string | null;
 }
 
+/** An answer that is kept, and the task that gave it. */
+export interface Answer extends AnswerOf {
+  queue: string;
+  task_id: string;
+  task_type: string;
+  size: number;
+}
+
 export interface TaskList {
   tasks: Task[];
   total: number | null;
   cursor: string | null;
+  at: string | null;
 }
 
 export interface Happening {

@@ -60,6 +60,12 @@ export function ran(seconds: number): string {
   return seconds < 0.001 ? "< 1 ms" : span(seconds);
 }
 
+/** A span to the millisecond: 0.4 ms, 12 ms, 3,456 ms. */
+export function milliseconds(seconds: number): string {
+  const value = seconds * 1e3;
+  return `${value < 10 ? Number(value.toFixed(1)) : exact(Math.round(value))} ms`;
+}
+
 /** How long ago, or how far ahead: "just now", "5 s ago", "in 3 m". */
 export function ago(at: string | null, nowMs: number): string {
   if (!at) return "-";
@@ -101,7 +107,7 @@ export function runSeconds(
 }
 
 /** A time in seconds, with the microseconds that dates of the browser leave out. */
-function toSeconds(at: string): number {
+export function toSeconds(at: string): number {
   const digits = /\.\d{3}(\d{1,3})/.exec(at)?.[1] ?? "";
   return Math.floor(Date.parse(at)) / 1000 + Number(digits.padEnd(3, "0")) / 1e6;
 }

@@ -26,7 +26,7 @@ describe("filters", () => {
     expect(toFilters(toParameters(toQuery(filters)))).toEqual(filters);
   });
   it("mean the same to an action", () =>
-    expect(toFilter({ ...EMPTY, state: "dead", batch: "3", queue: "q" })).toEqual({ states: ["dead"], batch: 3, queue: "q" }));
+    expect(toFilter({ ...EMPTY, state: "dead", batch: "3", queue: "q" }, 0)).toEqual({ states: ["dead"], batch: 3, queue: "q" }));
   it("are none when only sorted", () => expect(isFiltered({ ...EMPTY, sort: "priority" })).toBe(false));
 });
 

@@ -1,6 +1,6 @@
 import { ask, may } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Badge, Card, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Age, Badge, Card, Clock, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
 import type { Group, GroupAction, Pool } from "../types";
@@ -54,6 +54,16 @@ function PoolCard({ pool, onChange }: { pool: Pool; onChange: () => void }) {
           </table>
         </div>
       )}
+      {pool.failures.length > 0 && (
+        <>
+          <h3>Failed launches</h3>
+          <ul class="plain-list">
+            {[...pool.failures].reverse().map((each) => (
+              <li key={each.at + each.key} class="failure"><Clock at={each.at} /> <code>{each.key}</code> <span class="ink-red">{each.why}</span></li>
+            ))}
+          </ul>
+        </>
+      )}
       {pool.groups.length > GROUPS_SHOWN && <p class="dim">and {exact(pool.groups.length - GROUPS_SHOWN)} more</p>}
       {may("admin") && (
         <form class="row wrap" onSubmit={start}>
@@ -70,7 +80,7 @@ function GroupRow({ group, act }: { group: Group; act: (key: string, action: Gro
   return (
     <tr>
       <td>{group.key || <em>none</em>}</td>
-      <td><Badge state={group.state} />{group.is_pinned && <span class="dim"> pinned</span>}</td>
+      <td>{group.trouble ? <span class="badge state-dead" title={group.trouble}>failing</span> : <Badge state={group.state} />}{group.is_pinned && <span class="dim"> pinned</span>}</td>
       <td class="number">{exact(group.ready)}</td>
       <td class="number">{exact(group.running)}</td>
       <td class="number">{group.workers.length} of {group.wanted}</td>

@@ -39,7 +39,8 @@ export function Queues() {
           <tbody>
             {queues.map((queue) => (
               <tr key={queue.queue}>
-                <td class="wide"><a href={toHash("queues", queue.queue)}>{queue.queue}</a> {queue.is_paused && <Badge state="paused" />}</td>
+                <td class="wide"><a href={toHash("queues", queue.queue)}>{queue.queue}</a> {queue.is_paused && <Badge state="paused" />}{" "}
+                  {isDeserted(queue) && <span class="badge state-dead" title="Tasks wait, and no worker serves the queue">no worker</span>}</td>
                 <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, status: "pending" })}>{count(queue.depth)}</a></td>
                 <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, status: "in_progress" })}>{count(running(queue))}</a></td>
                 <td class="number">{rate(now?.rates[queue.queue] ?? 0)}</td>
@@ -56,6 +57,11 @@ export function Queues() {
       {isNew && <NewQueue onClose={() => setNew(false)} />}
     </>
   );
+}
+
+/** Whether tasks wait that no worker can take. A pool starts its own. */
+function isDeserted(queue: Queue): boolean {
+  return queue.workers === 0 && (queue.counts.ready ?? 0) > 0;
 }
 
 function running(queue: Queue): number {

@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { ask, may } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Badge, Card, Clock, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Age, Badge, Card, Clock, Dialog, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
 import type { Schedule } from "../types";
@@ -38,7 +38,12 @@ export function Schedules() {
 
 function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: () => void }) {
   const [isOpen, setOpen] = useState(false);
+  const [isDeleting, setDeleting] = useState(false);
   const name = schedule.name;
+  const remove = async () => {
+    setDeleting(false);
+    if (await attempt(() => ask(path(name), { method: "DELETE" }), `Schedule ${name} is deleted.`)) onChange();
+  };
   const act = async (what: string, done: string) => {
     const body = what === "trigger" ? { body: {} } : {};
     if (await attempt(() => ask(`${path(name)}/${what}`, { method: "POST", ...body }), `Schedule ${name} ${done}.`)) onChange();
@@ -51,6 +56,7 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
       {may("submit_tasks") && <button type="button" class="small" onClick={() => act("trigger", "is triggered")}>Trigger</button>}
       {may("cancel_tasks") && schedule.state === "paused" && <button type="button" class="small" onClick={() => act("resume", "is resumed")}>Resume</button>}
       {may("cancel_tasks") && schedule.state === "active" && <button type="button" class="small" onClick={() => act("pause", "is paused")}>Pause</button>}
+      {may("cancel_tasks") && <button type="button" class="small danger" onClick={() => setDeleting(true)}>Delete</button>}
     </>
   );
   return (
@@ -63,6 +69,15 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
       {schedule.trouble && <p class="problem">{schedule.trouble}</p>}
       {schedule.why_missed && <p class="dim">last missed <Age at={schedule.missed_at} />: {schedule.why_missed}</p>}
       {isOpen && <Runs name={name} />}
+      {isDeleting && (
+        <Dialog title={`Delete ${name}`} onClose={() => setDeleting(false)}>
+          <p>It submits nothing any more. Its tasks stay.{schedule.app && ` Workers of ${schedule.app} declare it again when they start.`}</p>
+          <div class="row end">
+            <button type="button" onClick={() => setDeleting(false)}>Cancel</button>
+            <button type="button" class="danger" onClick={remove}>Delete</button>
+          </div>
+        </Dialog>
+      )}
     </Card>
   );
 }

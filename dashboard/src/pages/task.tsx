@@ -4,42 +4,30 @@ import { type Attempt, attemptsOf } from "../attempts";
 import { useFetched, useNow } from "../hooks";
 import { Age, Badge, Bar, Card, Clock, Empty, Fact, PageHead, Problem, QueueLink, WorkerName } from "../parts/basic";
 import { Body } from "../parts/body";
-import { Relatives } from "../parts/graph";
+import { Gantt, type GanttRow } from "../parts/gantt";
 import { attempt, notify } from "../parts/notices";
+import { RelativesCard } from "../parts/relatives";
 import { toHash } from "../route";
-import type { Action, AnswerOf, Explanation, Happening, Task, TaskList } from "../types";
-import { ACTION_WORDS, actionsFor, bytes, isEnded, plural, ran, runSeconds, span, taskName } from "../words";
+import type { Action, AnswerOf, Explanation, Happening, Task } from "../types";
+import { ACTION_WORDS, actionsFor, bytes, isEnded, milliseconds, plural, ran, runSeconds, span, taskName, toSeconds } from "../words";
 
 interface Whole {
   task: Task;
   history: Happening[];
   explanation: Explanation;
-  relatives: Map<string, Task>;
-  children: string[];
 }
 
-const RELATIVES_MAX = 12;
 const TOGETHER_MS = 100;
 const AGAIN_MS = 2_000;
 
 async function load(id: string, signal: AbortSignal): Promise<Whole> {
   const about = `tasks/${encodeURIComponent(id)}`;
-  const [task, { history }, explanation, children] = await Promise.all([
+  const [task, { history }, explanation] = await Promise.all([
     ask<Task>(about, { signal }),
     ask<{ history: Happening[] }>(`${about}/history`, { signal }),
     ask<Explanation>(`${about}/explain`, { signal }),
-    ask<TaskList>("tasks", { signal, query: { parent: id, limit: RELATIVES_MAX, sort: "created" } }),
   ]);
-  const others = [task.parent_id, ...task.dependencies.slice(0, RELATIVES_MAX)].filter((each) => each !== null);
-  const found = await Promise.all(
-    others.map((each) => ask<Task>(`tasks/${each}`, { signal }).catch(() => null)),
-  );
-  const known = [task, ...children.tasks, ...found.filter((each) => each !== null)];
-  return {
-    task, history, explanation,
-    relatives: new Map(known.map((each) => [each.task_id, each])),
-    children: children.tasks.map((each) => each.task_id),
-  };
+  return { task, history, explanation };
 }
 
 export function TaskPage({ id }: { id: string }) {
@@ -71,17 +59,13 @@ export function TaskPage({ id }: { id: string }) {
           <Why data={data} />
           {task.failure && <ErrorCard failure={task.failure} />}
           <Steps task={task} />
-          <Attempts attempts={attemptsOf(data.history)} />
+          <Attempts attempts={attemptsOf(data.history)} created={task.created_at} />
           <History history={data.history} />
         </div>
         <div class="stack">
           <Facts task={task} />
           {task.how && <AnswerCard how={task.how} answer={task.answer} />}
-          {(task.parent_id || task.dependencies.length > 0 || data.children.length > 0) && (
-            <Card title="Relatives" aside={data.children.length > 0 && <a href={toHash("tasks", "", { parent: task.task_id })}>Children</a>}>
-              <Relatives task={{ ...task, dependencies: task.dependencies.slice(0, RELATIVES_MAX) }} known={data.relatives} children={data.children} />
-            </Card>
-          )}
+          <RelativesCard key={task.task_id} task={task} />
           {task.payload_size > 0 && <Body title="Payload" path={`${about}/payload`} length={task.payload_size} content={content} version="" />}
           {task.state === "succeeded" && task.result_size > 0 && (
             <Body title="Result" path={`${about}/result`} length={task.result_size} content={content} version={version} />
@@ -155,7 +139,12 @@ function Why({ data: { task, explanation } }: { data: Whole }) {
   return (
     <Card title="Why">
       <ul class="causes">
-        {explanation.causes.map((cause) => <li key={cause.text}>{cause.text}</li>)}
+        {explanation.causes.map((cause) => (
+          <li key={cause.text}>
+            {cause.text}
+            {cause.facts["dependency"] && <> <a href={toHash("task", String(cause.facts["dependency"]))}>Show that task</a></>}
+          </li>
+        ))}
       </ul>
       {progress && !isEnded(task.state) && (
         <div class="progress">
@@ -250,11 +239,25 @@ function Steps({ task }: { task: Task }) {
 
 const END_TONES: Record<string, string> = { finish: "green", fail: "red", lose: "red", release: "amber", stop: "amber", suspend: "teal" };
 
-function Attempts({ attempts }: { attempts: Attempt[] }) {
+/** A row for each attempt: how long it waited to begin, and how long it ran. */
+export function barsOf(attempts: Attempt[], created: string): GanttRow[] {
+  let since = created;
+  return attempts.map((each, index) => {
+    const began = each.started ?? each.assigned ?? since;
+    const run = { from: began, to: each.ended, tone: each.end ? (END_TONES[each.end] ?? "grey") : "teal", title: each.end ? `ran, then ${each.end}` : "runs" };
+    const waited = { from: since, to: began, tone: "waiting", title: "waited" };
+    const seconds = each.ended ? toSeconds(each.ended) - toSeconds(began) : null;
+    since = each.ended ?? began;
+    return { key: String(index), label: `${index + 1} ${each.worker}`, spans: [waited, run], note: seconds === null ? "" : milliseconds(seconds) };
+  });
+}
+
+function Attempts({ attempts, created }: { attempts: Attempt[]; created: string }) {
   const now = useNow();
   if (!attempts.length) return null;
   return (
     <Card title="Attempts" aside={<span class="dim">{plural(attempts.length, "attempt")}</span>}>
+      <Gantt rows={barsOf(attempts, created)} nowMs={now} label="When each attempt waited and ran" />
       <div class="scroll">
         <table>
           <thead><tr><th>#</th><th>Worker</th><th>Began</th><th>Ran</th><th>End</th></tr></thead>

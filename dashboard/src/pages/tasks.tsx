@@ -1,13 +1,17 @@
+import type { ComponentChild } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, may } from "../api";
+import { argumentsLine, HEAD_BYTES } from "../body";
 import type { Target } from "../bulk";
-import { pulse } from "../feed";
+import { COLUMNS, type Column, columns, toggleColumn } from "../columns";
+import { nowMs, pulse } from "../feed";
 import { useFetched, useNow, useSettled } from "../hooks";
 import { ConfirmAction } from "../parts/actions";
 import { Age, Badge, Empty, PageHead, Problem, QueueLink, TaskLink, WorkerName } from "../parts/basic";
-import { EMPTY, type Filters, isFiltered, toFilter, toFilters, toQuery } from "../filters";
+import { EMPTY, type Filters, isFiltered, toApi, toFilter, toFilters, toQuery } from "../filters";
 import { type Route, toHash } from "../route";
-import { useStore } from "../store";
+import { settle, step, type Still } from "../still";
+import { createStore, useStore } from "../store";
 import { ACTIONS, STATES, type Action, type Task, type TaskList } from "../types";
 import { ACTION_WORDS, exact, plural, ran, runSeconds, taskName } from "../words";
 
@@ -15,30 +19,50 @@ const PAGE_ROWS = 50;
 
 /** A page of the list, and what it is a page of: the one before is shown until the next is there. */
 interface Page extends TaskList {
-  address: string;
+  what: string;
   before: number;
 }
+
+/** What is shown of which list: the cursors of the pages before, and tasks up to a time. */
+interface Shown {
+  address: string;
+  cursors: string[];
+  /** The time of the first answer; null until it is there. */
+  until: string | null;
+  /** How often the list was asked for as it is now. */
+  looks: number;
+}
+
+/** Whether new rows come by themselves. Otherwise they are counted, and no row moves. */
+const live = createStore(false);
 
 export function Tasks({ route }: { route: Route }) {
   const filters = toFilters(route.query);
   const address = toHash("tasks", "", toQuery(filters));
-  // The cursors of the pages before this one; the filters that they belong to.
-  const [pages, setPages] = useState<{ address: string; cursors: string[] }>({ address, cursors: [] });
-  const cursors = pages.address === address ? pages.cursors : [];
+  const isLive = useStore(live);
+  const [shown, setShown] = useState<Shown>({ address, cursors: [], until: null, looks: 0 });
+  const { cursors, until, looks } = shown.address === address ? shown : { ...shown, cursors: [], until: null };
   const cursor = cursors.at(-1) ?? "";
   const before = cursors.length * PAGE_ROWS;
+  const bound = until && !isLive && !filters.older_than ? { older_than: until } : {};
+  const what = `${address} ${cursor} ${isLive} ${looks}`;
   const list = useFetched<Page>(
     async (signal) => {
-      const page = await ask<TaskList>("tasks", { signal, query: { ...toQuery(filters), limit: PAGE_ROWS, cursor } });
-      return { ...page, address, before };
+      const query = { ...toApi(filters, nowMs()), ...bound, limit: PAGE_ROWS, cursor, payload_head: HEAD_BYTES };
+      const page = await ask<TaskList>("tasks", { signal, query });
+      return { ...page, what, before };
     },
-    [address, cursor],
+    [what, until],
   );
-  const isTurning = list.data?.address !== address || list.data.before !== before;
+  const isTurning = list.data?.what !== what;
+  const still = useStill(list.data, isLive);
   const [total, setTotal] = useState<number | null>(null);
   useEffect(() => {
-    if (list.data && list.data.total !== null) setTotal(list.data.total);
+    if (!list.data || isTurning) return;
+    if (list.data.total !== null) setTotal(list.data.total);
+    if (until === null && list.data.tasks.length) setShown({ address, cursors, until: list.data.at, looks });
   }, [list.data]);
+  const fresh = useFresh(filters, isLive ? null : until);
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [isAll, setAll] = useState(false);
   const [action, setAction] = useState<Action | null>(null);
@@ -46,13 +70,16 @@ export function Tasks({ route }: { route: Route }) {
   useEffect(clear, [address, cursor]);
 
   const go = (next: Filters) => { location.hash = toHash("tasks", "", toQuery(next)); };
-  const turn = (next: string[]) => setPages({ address, cursors: next });
-  const tasks = list.data?.tasks ?? [];
+  const turn = (next: string[]) => setShown({ address, cursors: next, until, looks });
+  const refresh = () => setShown({ address, cursors: [], until: null, looks: looks + 1 });
+  const tasks = still.order.map((id) => still.rows.get(id) as Task);
   const first = list.data?.before ?? 0;
-  const target: Target = isAll ? { filter: toFilter(filters) } : { task_ids: [...chosen] };
+  const target: Target = isAll ? { filter: { ...toFilter(filters, nowMs()), ...bound } } : { task_ids: [...chosen] };
   return (
     <>
       <PageHead title="Tasks">
+        <label class="row check"><input type="checkbox" checked={isLive} onChange={() => live.set(!isLive)} /> Live</label>
+        <ColumnChoice />
         {may("submit_tasks") && <a class="button primary" href={toHash("submit")}>Submit a task</a>}
       </PageHead>
       <FilterBar filters={filters} onChange={go} />
@@ -60,7 +87,14 @@ export function Tasks({ route }: { route: Route }) {
       {may("cancel_tasks") && (
         <BulkBar chosen={isAll ? (total ?? 0) : chosen.size} isAll={isAll} total={total} onAct={setAction} onAll={() => setAll(true)} onNone={clear} />
       )}
-      <TaskTable tasks={tasks} filters={filters} onSort={go} isLoading={isTurning}
+      <div class="fresh" role="status">
+        {(fresh > 0 || still.gone.size > 0) && !isTurning && (
+          <button type="button" onClick={refresh}>
+            {fresh > 0 ? `Show ${plural(fresh, "new task")}` : `${plural(still.gone.size, "task")} left this list: show it as it is now`}
+          </button>
+        )}
+      </div>
+      <TaskTable tasks={tasks} gone={still.gone} filters={filters} onSort={go} isLoading={isTurning}
         chosen={may("cancel_tasks") ? chosen : null} isAll={isAll} onChoose={(next) => { setChosen(next); setAll(false); }} />
       <nav class="row spread pager" aria-label="Pages">
         <span class="dim" role="status">
@@ -76,6 +110,44 @@ export function Tasks({ route }: { route: Route }) {
           onDone={() => { setAction(null); clear(); list.reload(); }} />
       )}
     </>
+  );
+}
+
+/** The rows to show: those that were shown stay where they are, unless another list is asked for. */
+function useStill(page: Page | null, isLive: boolean): Still {
+  const kept = useRef<{ page: Page | null; still: Still }>({ page: null, still: settle(null, []) });
+  const before = kept.current;
+  if (page !== null && page !== before.page) {
+    const isSame = !isLive && before.page?.what === page.what;
+    kept.current = { page, still: settle(isSame ? before.still : null, page.tasks) };
+  }
+  return kept.current.still;
+}
+
+/** How many tasks of the list came after it was shown. */
+function useFresh(filters: Filters, until: string | null): number {
+  const { data } = useFetched<number>(
+    async (signal) => {
+      if (!until || filters.older_than) return 0;
+      const query = { ...toApi(filters, nowMs()), newer_than: until, limit: 1 };
+      return (await ask<TaskList>("tasks", { signal, query })).total ?? 0;
+    },
+    [until, toHash("tasks", "", toQuery(filters))],
+  );
+  return until ? (data ?? 0) : 0;
+}
+
+function ColumnChoice() {
+  const shown = useStore(columns);
+  return (
+    <details class="choice">
+      <summary class="button">Columns</summary>
+      <div class="card">
+        {(Object.entries(COLUMNS) as [Column, string][]).map(([name, label]) => (
+          <label key={name} class="row check"><input type="checkbox" checked={shown.includes(name)} onChange={() => toggleColumn(name)} /> {label}</label>
+        ))}
+      </div>
+    </details>
   );
 }
 
@@ -127,6 +199,8 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
           {queues.map((queue) => <option key={queue.queue}>{queue.queue}</option>)}
         </select>
       </label>
+      <TextFilter label="In error or payload" value={filters.contains} onChange={(contains) => set({ contains })} />
+      <Submitted filters={filters} onChange={set} />
       {field("name", "Name")}
       {field("tag", "Tag")}
       {field("key", "Key")}
@@ -135,6 +209,46 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
       {isFiltered(filters) && <button type="button" class="plain" onClick={() => onChange({ ...EMPTY, sort: filters.sort })}>Clear</button>}
     </form>
   );
+}
+
+const SPANS = { "15m": "last 15 minutes", "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days" };
+
+/** When tasks were submitted: within a span that ends now, or between two times. */
+function Submitted({ filters, onChange }: { filters: Filters; onChange: (part: Partial<Filters>) => void }) {
+  const isBetween = filters.newer_than !== "" || filters.older_than !== "";
+  const [isOpen, setOpen] = useState(isBetween);
+  const choose = (value: string) => {
+    setOpen(value === "between");
+    if (value !== "between") onChange({ within: value, newer_than: "", older_than: "" });
+  };
+  const moment = (name: "newer_than" | "older_than", label: string) => (
+    <label class="field moment"><span>{label}</span>
+      <input type="datetime-local" step="1" value={toLocal(filters[name])} onChange={(event) => {
+        const { value } = event.currentTarget;
+        onChange({ within: "", [name]: value ? new Date(value).toISOString() : "" });
+      }} />
+    </label>
+  );
+  return (
+    <>
+      <label class="field">
+        <span>Submitted</span>
+        <select value={isOpen || isBetween ? "between" : filters.within} onChange={(event) => choose(event.currentTarget.value)}>
+          <option value="">any time</option>
+          {Object.entries(SPANS).map(([value, label]) => <option key={value} value={value}>{label}</option>)}
+          <option value="between">between…</option>
+        </select>
+      </label>
+      {(isOpen || isBetween) && <>{moment("newer_than", "From")}{moment("older_than", "To")}</>}
+    </>
+  );
+}
+
+/** A time as the field for one has it: in the time zone of the browser, without naming it. */
+function toLocal(at: string): string {
+  if (!at || Number.isNaN(Date.parse(at))) return "";
+  const time = new Date(at);
+  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
 }
 
 /** A filter of free text. What is typed stays while the list below moves, and counts when it is done. */
@@ -173,6 +287,7 @@ function BulkBar(props: {
 
 interface TableProps {
   tasks: Task[];
+  gone: ReadonlySet<string>;
   filters: Filters;
   onSort: (next: Filters) => void;
   isLoading: boolean;
@@ -181,26 +296,31 @@ interface TableProps {
   onChoose: (next: ReadonlySet<string>) => void;
 }
 
-function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose }: TableProps) {
+function TaskTable({ tasks, gone, filters, onSort, isLoading, chosen, isAll, onChoose }: TableProps) {
+  const shown = useStore(columns);
   const every = tasks.length > 0 && tasks.every((task) => chosen?.has(task.task_id));
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);
     onChoose(next);
   };
+  const body = useKeys(tasks, chosen ? toggle : null);
   const sortable = (name: string, label: string, kind = "") => {
     const now = filters.sort === name ? "ascending" : filters.sort === `-${name}` ? "descending" : "none";
     return (
-      <th aria-sort={now} scope="col" class={kind}>
+      <th key={name} aria-sort={now} scope="col" class={kind}>
         <button type="button" class="sort" onClick={() => onSort({ ...filters, sort: now === "descending" ? name : `-${name}` })}>
           {label} <span aria-hidden="true">{now === "ascending" ? "▲" : now === "descending" ? "▼" : ""}</span>
         </button>
       </th>
     );
   };
+  const head = (name: Column) => name === "priority" || name === "created" || name === "ended"
+    ? sortable(name, COLUMNS[name], name === "priority" ? "number" : "")
+    : <th key={name} scope="col" class={name === "tries" ? "number" : ""}>{COLUMNS[name]}</th>;
   return (
     <div class="card scroll">
-      <table aria-busy={isLoading}>
+      <table aria-busy={isLoading} class="tasks-table">
         <thead>
           <tr>
             {chosen && (
@@ -209,31 +329,19 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
             )}
             <th scope="col">State</th>
             <th scope="col">Task</th>
-            <th scope="col">Queue</th>
-            {sortable("priority", "Priority", "number")}
-            {sortable("created", "Created")}
-            {sortable("ended", "Ended")}
-            <th scope="col">Ran</th>
-            <th scope="col" class="number">Tries</th>
-            <th scope="col">Worker</th>
+            {shown.map(head)}
           </tr>
         </thead>
-        <tbody>
+        <tbody ref={body}>
           {tasks.map((task) => (
-            <tr key={task.task_id} class={isAll || chosen?.has(task.task_id) ? "chosen" : ""}>
+            <tr key={task.task_id} tabIndex={-1} class={`${isAll || chosen?.has(task.task_id) ? "chosen" : ""} ${gone.has(task.task_id) ? "faded" : ""}`}>
               {chosen && (
                 <td class="tick"><input type="checkbox" aria-label={`Choose ${taskName(task)} ${task.task_id}`}
                   checked={isAll || chosen.has(task.task_id)} disabled={isLoading} onChange={() => toggle(task.task_id)} /></td>
               )}
               <td><Badge state={task.state} /></td>
               <td class="wide"><TaskLink task={task} />{task.error && task.state !== "succeeded" && <p class="error-line">{task.error}</p>}</td>
-              <td><QueueLink queue={task.queue} /></td>
-              <td class="number">{task.priority}</td>
-              <td><Age at={task.created_at} /></td>
-              <td><Age at={task.ended_at} /></td>
-              <td><Run task={task} /></td>
-              <td class="number">{task.attempts}</td>
-              <td class="cut">{task.worker_id ? <WorkerName id={task.worker_id} /> : <span class="dim">-</span>}</td>
+              {shown.map((name) => CELLS[name](task))}
             </tr>
           ))}
         </tbody>
@@ -241,6 +349,45 @@ function TaskTable({ tasks, filters, onSort, isLoading, chosen, isAll, onChoose 
       {!tasks.length && <Empty>{isLoading ? "Loading…" : isFiltered(filters) ? "No task matches." : "There are no tasks yet."}</Empty>}
     </div>
   );
+}
+
+const CELLS: Record<Column, (task: Task) => ComponentChild> = {
+  arguments: (task) => <td key="arguments" class="cut mono arguments" title={argumentsOf(task)}>{argumentsOf(task)}</td>,
+  queue: (task) => <td key="queue"><QueueLink queue={task.queue} /></td>,
+  key: (task) => <td key="key" class="cut">{task.key}</td>,
+  priority: (task) => <td key="priority" class="number">{task.priority}</td>,
+  created: (task) => <td key="created"><Age at={task.created_at} /></td>,
+  ended: (task) => <td key="ended"><Age at={task.ended_at} /></td>,
+  ran: (task) => <td key="ran"><Run task={task} /></td>,
+  tries: (task) => <td key="tries" class="number">{task.attempts}</td>,
+  worker: (task) => <td key="worker" class="cut">{task.worker_id ? <WorkerName id={task.worker_id} /> : <span class="dim">-</span>}</td>,
+  tags: (task) => <td key="tags" class="cut">{task.tags.join(", ")}</td>,
+};
+
+function argumentsOf(task: Task): string {
+  return argumentsLine(task.payload_head, task.headers["content"]);
+}
+
+/** `j` and `k` go from row to row, Enter opens one, `x` chooses it. */
+function useKeys(tasks: Task[], toggle: ((id: string) => void) | null) {
+  const body = useRef<HTMLTableSectionElement>(null);
+  const latest = useRef({ tasks, toggle });
+  latest.current = { tasks, toggle };
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      const target = event.target as HTMLElement;
+      if (/^(INPUT|TEXTAREA|SELECT|BUTTON)$/.test(target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
+      const rows = [...(body.current?.rows ?? [])];
+      const at = rows.findIndex((row) => row.contains(document.activeElement));
+      const task = latest.current.tasks[at];
+      if (event.key === "j" || event.key === "k") rows[step(at, event.key === "j" ? 1 : -1, rows.length)]?.focus();
+      else if (event.key === "Enter" && task && target.tagName === "TR") location.hash = toHash("task", task.task_id);
+      else if (event.key === "x" && task) latest.current.toggle?.(task.task_id);
+    };
+    window.addEventListener("keydown", press);
+    return () => window.removeEventListener("keydown", press);
+  }, []);
+  return body;
 }
 
 function Run({ task }: { task: Task }) {

@@ -114,8 +114,12 @@ export function Problem({ failure }: { failure: Error | null }) {
 export function Dialog(props: { title: string; onClose: () => void; children: ComponentChildren }) {
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
+    const before = document.activeElement;
     element.current?.showModal();
-    return () => element.current?.close();
+    return () => {
+      element.current?.close();
+      if (before instanceof HTMLElement) before.focus();
+    };
   }, []);
   return (
     <dialog ref={element} aria-labelledby="dialog-title" onCancel={(event) => { event.preventDefault(); props.onClose(); }}>

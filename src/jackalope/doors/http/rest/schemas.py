@@ -397,6 +397,7 @@ class TaskList(msgspec.Struct):
     tasks: list[TaskShown]
     total: int | None
     cursor: str | None
+    at: Annotated[Time | None, about("The time of the answer, to ask for what came later.")] = None
 
 
 def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:

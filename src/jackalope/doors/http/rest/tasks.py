@@ -52,6 +52,7 @@ from jackalope.doors.http.rest.schemas import (
     from_time,
     show,
     to_spec,
+    to_time,
 )
 from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
 from jackalope.doors.http.router import Routes, Spec
@@ -260,11 +261,12 @@ async def list_tasks(request: Request) -> Response:
     """
     # A bad namespace is reported also of a list that cannot have a task.
     query, namespace = read_query(request, ListQuery), namespace_of(request)
+    now_us = door_of(request).broker.now_us()
     is_named_twice = query.name and query.task_type and query.name != query.task_type
     query.name = query.name or query.task_type
     wanted = query.to_filter(tuple(sorted(set(query.state))))
     if is_named_twice or (query.status and not wanted.states):
-        return answer(TaskList([], 0, None))
+        return answer(TaskList([], 0, None, to_time(now_us)))
     asked = About(
         sort=str(query.sort),
         limit=query.limit,
@@ -276,7 +278,7 @@ async def list_tasks(request: Request) -> Response:
     )
     page = await queries.tasks(door_of(request).broker, namespace, asked)
     tasks = [show(view) for view in page.tasks]
-    return answer(TaskList(tasks, page.total, page.cursor or None))
+    return answer(TaskList(tasks, page.total, page.cursor or None, to_time(now_us)))
 
 
 class PayloadQuery(msgspec.Struct, forbid_unknown_fields=True):

@@ -1,0 +1,68 @@
+import { useState } from "preact/hooks";
+import { ask, may } from "../api";
+import { useFetched } from "../hooks";
+import { Age, Dialog, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
+import { attempt } from "../parts/notices";
+import { toHash } from "../route";
+import type { Answer } from "../types";
+import { bytes, exact, plural } from "../words";
+
+const SHOWN = 200;
+
+export function Cache() {
+  const { data, failure, reload } = useFetched<{ answers: Answer[] }>((signal) => ask("cache", { signal, query: { limit: SHOWN } }), []);
+  const [isPurging, setPurging] = useState(false);
+  const answers = data?.answers ?? [];
+  const act = async (what: "pin" | "unpin" | "purge", body: object, done: string) => {
+    if (await attempt(() => ask(`cache/${what}`, { method: "POST", body }), done)) reload();
+  };
+  return (
+    <>
+      <PageHead title="Cache" note="Answers that are given again to who asks for the same.">
+        {may("cancel_tasks") && answers.length > 0 && <button type="button" class="danger" onClick={() => setPurging(true)}>Purge all</button>}
+      </PageHead>
+      <Problem failure={failure} />
+      <div class="card scroll">
+        <table>
+          <thead><tr><th scope="col">Task</th><th scope="col">Queue</th><th scope="col">Version</th><th scope="col">Made</th><th scope="col">Good until</th>
+            <th scope="col" class="number">Uses</th><th scope="col" class="number">Size</th><th /></tr></thead>
+          <tbody>
+            {answers.map((answer) => (
+              <tr key={answer.identity}>
+                <td class="wide"><a href={toHash("task", answer.task_id)}>{answer.task_type || "without a name"}</a>{" "}
+                  <code class="dim" title={answer.identity}>{answer.identity.slice(0, 12)}</code></td>
+                <td><QueueLink queue={answer.queue} /></td>
+                <td>{answer.version || <span class="dim">-</span>}</td>
+                <td><Age at={answer.made_at} /></td>
+                <td>{answer.pinned_by ? <span title={`by ${answer.pinned_by}`}>pinned</span> : <Age at={answer.good_until} />}</td>
+                <td class="number">{exact(answer.uses)}</td>
+                <td class="number">{bytes(answer.size)}</td>
+                <td class="end">
+                  {may("cancel_tasks") && (
+                    <span class="row">
+                      {answer.pinned_by
+                        ? <button type="button" class="small" onClick={() => act("unpin", { identities: [answer.identity] }, "The answer is kept as long as any other.")}>Unpin</button>
+                        : <button type="button" class="small" onClick={() => act("pin", { identities: [answer.identity] }, "The answer is kept.")}>Pin</button>}
+                      <button type="button" class="small danger" onClick={() => act("purge", { identities: [answer.identity] }, "The answer is gone.")}>Purge</button>
+                    </span>
+                  )}
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+        {data && !answers.length && <Empty>No answer is kept.</Empty>}
+      </div>
+      {answers.length >= SHOWN && <p class="dim">These are {exact(SHOWN)}; the command line lists more.</p>}
+      {isPurging && (
+        <Dialog title="Purge the cache" onClose={() => setPurging(false)}>
+          <p>All answers of this namespace, {plural(answers.length, "answer")}{answers.length >= SHOWN ? " or more" : ""}, are forgotten. The tasks stay.</p>
+          <div class="row end">
+            <button type="button" onClick={() => setPurging(false)}>Cancel</button>
+            <button type="button" class="danger" onClick={() => { setPurging(false); void act("purge", {}, "The cache is empty."); }}>Purge all</button>
+          </div>
+        </Dialog>
+      )}
+    </>
+  );
+}
