@@ -240,6 +240,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (alone, "commands.serve", "serve"),
     (alone, "commands.promote", "promote"),
     (addressed, "commands.worker", "worker"),
+    (addressed, "relaying", "relay"),
     (connected, "commands.bench", "bench"),
     (connected, "commands.submit", "submit"),
     (connected, "commands.tasks", "status list_ wait explain history tail"),
@@ -258,6 +259,7 @@ PANELS = {
         "serve": "Run a broker, until SIGTERM or Ctrl-C.",
         "promote": "Let a standby take the place of the broker that it follows.",
         "worker": "Run the tasks of an application, until SIGTERM or Ctrl-C.",
+        "relay": "Move tasks from the outbox table of a database to the broker.",
         "bench": "Measure a broker: submit tasks that do nothing, run them, "
         "and print rates and latencies.",
     },

@@ -282,6 +282,14 @@ class Task(Generic[P, R]):
             return self._request(args, kwargs)
         return plan.spec(plan.id or new_task_id(), self._payload(args, kwargs))
 
+    def prepare(self, *args: P.args, **kwargs: P.kwargs) -> TaskSpec:
+        """Return the task that `submit` would send, without sending it.
+
+        Raises:
+            EncodeFailed: an argument cannot be sent.
+        """
+        return self._spec(self.plan, args, kwargs)
+
     def schedule_settings(self, scheduled: Scheduled) -> dict[str, Any]:
         """Return the settings of a schedule of this task, as a broker takes them.
 

@@ -179,11 +179,15 @@ class HookedSubmit:
     """One submit, or a bulk of them, with the hooks around it: for `async with`."""
 
     def __init__(
-        self, middleware: Sequence[Middleware], check: Callable[[object], dict[str, Any]]
+        self,
+        middleware: Sequence[Middleware],
+        check: Callable[[object], dict[str, Any]],
+        *,
+        is_async: bool = True,
     ) -> None:
         self._hooks = overriding(middleware, "around_submit")
         self._check = check
-        self._wraps = Wraps(Section(is_async=True))
+        self._wraps = Wraps(Section(is_async=is_async))
 
     async def begin(self, spec: TaskSpec) -> None:
         """Run the first half of the hooks of a task, and let it have the headers that they set."""

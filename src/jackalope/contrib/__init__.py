@@ -1,0 +1,1 @@
+"""For other libraries: an outbox in the user's database, web frameworks, Django, notebooks."""
