@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from jackalope.broker.config.certificates import Certificates
 from jackalope.broker.config.schema import Config
 from jackalope.broker.service import Broker
 from jackalope.cli.commands.serve import bad_config
@@ -33,7 +34,7 @@ def grpc_problems(config: Config) -> list[str]:
     return []
 
 
-async def open_grpc(broker: Broker, config: Config) -> GrpcDoor | None:
+async def open_grpc(broker: Broker, config: Config, certificates: Certificates) -> GrpcDoor | None:
     """Open the door if it is wanted; raises `OSError` if it cannot listen."""
     if problems := grpc_problems(config):
         raise bad_config(problems)
@@ -44,7 +45,11 @@ async def open_grpc(broker: Broker, config: Config) -> GrpcDoor | None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from jackalope.doors.grpc.server import GrpcDoor, server_credentials
 
-    credentials = server_credentials(config.tls, grpc.client_ca) if grpc.tls else None
+    credentials = None
+    if grpc.tls:
+        ca = grpc.client_ca
+        credentials = server_credentials(config.tls, ca, lambda: certificates.version)
+        certificates.also_check(lambda: server_credentials(config.tls, ca))
     door = GrpcDoor(broker, grpc, credentials)
     await door.start()
     scheme = "grpc" if credentials is None else "grpcs"

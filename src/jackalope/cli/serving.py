@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.cluster.members import cluster_problems
+from jackalope.broker.config.certificates import Certificates
 from jackalope.broker.config.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.config.loader import Declarations, declaration_problems
 from jackalope.broker.config.schema import Config
@@ -145,9 +146,9 @@ def _refuse_bad(config: Config) -> None:
     problems += (declaration_problems(config) if is_new else []) + grpc_problems(config)
     if problems:
         raise bad_config(problems)
-    _tls(config)
+    _check_tls(config)
     if config.amqp.enabled:
-        _tls(config, config.amqp.client_ca)
+        _check_tls(config, config.amqp.client_ca)
     if is_new:
         _try_ports(config)
 
@@ -321,7 +322,8 @@ async def _start(
     """Bring the broker to work, declare what is configured, and open the doors."""
     if problems := exposure_problems(config, has_keys=bool(broker.access.all_keys())):
         raise bad_config(problems)
-    tls = _tls(config)
+    certificates = _certificates(config)
+    tls = certificates.server()
     launchers = make_launchers(config) if broker.leader is None else {}
     await worker.start()
     pools = await start_pools(broker, config, launchers)
@@ -330,9 +332,9 @@ async def _start(
     native = await _open_native(broker, config, tls, forwarding)
     # Said at once: the other doors take a while to load.
     address = _announce(config, native)
-    amqp = await _open_amqp(broker, config, forwarding)
+    amqp = await _open_amqp(broker, config, certificates, forwarding)
     begin_pools(pools, config, native.port, 0 if amqp is None else amqp.port)
-    grpc = await _open_grpc(broker, config)
+    grpc = await _open_grpc(broker, config, certificates)
     http = await _open_http(broker, config, tls, forwarding)
     pages = "" if http is None else _announce_http(config, http)
     management = None
@@ -342,6 +344,12 @@ async def _start(
         each for each in (management, amqp, grpc, http, native) if each is not None
     ]
     doors += await _open_peer(broker, worker, config, tls)
+    if forwarding is not None:
+        certificates.trust_alike(forwarding.tls)
+    if broker.peers is not None:
+        certificates.trust_alike(broker.peers.who.tls)
+    certificates.start()
+    doors.append(certificates)
     where = {"address": address, "http": pages, "data": _folder(config)}
     log.info("broker started", **where, durability=config.data.durability.value)
     if config.auth.insecure and broker.access.is_open:
@@ -351,11 +359,21 @@ async def _start(
     return doors if pools is None else [pools, *doors]
 
 
-def _tls(config: Config, client_ca: str = "") -> ssl.SSLContext | None:
+def _check_tls(config: Config, client_ca: str = "") -> None:
     try:
-        return server_context(config.tls, client_ca)
+        server_context(config.tls, client_ca)
     except ValueError as error:
         raise bad_config([str(error)]) from None
+
+
+def _certificates(config: Config) -> Certificates:
+    """Return the certificates of all doors, which SIGHUP reads again. Without any it ends us."""
+    asked = ((config.amqp, config.amqp.client_ca), (config.grpc, config.grpc.client_ca))
+    cas = tuple(ca for door, ca in asked if door.enabled)
+    found = Certificates(config.tls, config.peer.ca, cas)
+    if config.tls.cert:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, found.reload)
+    return found
 
 
 async def _open_native(
@@ -393,14 +411,14 @@ async def _open_http(
 
 
 async def _open_amqp(
-    broker: Broker, config: Config, forwarding: Forwarding | None
+    broker: Broker, config: Config, certificates: Certificates, forwarding: Forwarding | None
 ) -> AmqpDoor | None:
     amqp = config.amqp
     if not amqp.enabled:
         return None
     from jackalope.doors.amqp import AmqpDoor
 
-    context = _tls(config, amqp.client_ca) if amqp.tls else None
+    context = certificates.server(amqp.client_ca) if amqp.tls else None
     door = AmqpDoor(broker, amqp, context, forwarding)
     try:
         await door.start()
@@ -411,9 +429,9 @@ async def _open_amqp(
     return door
 
 
-async def _open_grpc(broker: Broker, config: Config) -> Door | None:
+async def _open_grpc(broker: Broker, config: Config, certificates: Certificates) -> Door | None:
     try:
-        return await open_grpc(broker, config)
+        return await open_grpc(broker, config, certificates)
     except OSError as error:
         raise _cannot_listen(error, config.grpc.host, config.grpc.port, "--grpc-port") from None
 

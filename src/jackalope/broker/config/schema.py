@@ -288,6 +288,15 @@ class TlsConfig(msgspec.Struct, frozen=True):
         str, _about("The certificate file, in PEM format, with the chain of its authorities.")
     ] = ""
     key: Annotated[str, _about("The file of the private key, in PEM format, not encrypted.")] = ""
+    watch_us: Annotated[
+        int,
+        _about(
+            "How often the files of certificates are looked at. New ones are used for new "
+            "connections, without a restart.",
+            ge=100 * MILLISECOND,
+            le=HOUR,
+        ),
+    ] = 10 * SECOND
 
 
 class AuthConfig(msgspec.Struct, frozen=True):

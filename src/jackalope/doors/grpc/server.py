@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +199,15 @@ def _options(settings: GrpcConfig) -> list[tuple[str, int]]:
     ]
 
 
-def server_credentials(tls: TlsConfig, client_ca: str = "") -> grpc.ServerCredentials | None:
+def server_credentials(
+    tls: TlsConfig, client_ca: str = "", version: Callable[[], int] = int
+) -> grpc.ServerCredentials | None:
     """Return what the door encrypts with; None without a certificate.
+
+    Args:
+        tls: names the files.
+        client_ca: the authorities for certificates of clients; empty if none are asked for.
+        version: changes whenever the files are to be read again, for connections from then on.
 
     Raises:
         ValueError: a file cannot be used.
@@ -208,6 +216,23 @@ def server_credentials(tls: TlsConfig, client_ca: str = "") -> grpc.ServerCreden
         if client_ca:
             raise ValueError("grpc.client_ca needs TLS; set tls.cert and tls.key")
         return None
+    seen = version()
+    first = _read_certificates(tls, client_ca)
+
+    def look() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal seen
+        if (now := version()) == seen:
+            return None
+        seen = now
+        try:
+            return _read_certificates(tls, client_ca)
+        except ValueError:  # They were sound a moment ago, and will be looked at again.
+            return None
+
+    return grpc.dynamic_ssl_server_credentials(first, look, bool(client_ca))
+
+
+def _read_certificates(tls: TlsConfig, client_ca: str) -> grpc.ServerCertificateConfiguration:
     authorities = None
     try:
         pair = (Path(tls.key).read_bytes(), Path(tls.cert).read_bytes())
@@ -216,4 +241,4 @@ def server_credentials(tls: TlsConfig, client_ca: str = "") -> grpc.ServerCreden
             authorities = Path(client_ca).read_bytes()
     except (OSError, ValueError) as error:
         raise ValueError(f"grpc.client_ca {client_ca}: {error}") from None
-    return grpc.ssl_server_credentials([pair], authorities, authorities is not None)
+    return grpc.ssl_server_certificate_configuration([pair], authorities)
