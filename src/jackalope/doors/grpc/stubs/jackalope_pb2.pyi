@@ -1379,7 +1379,7 @@ class DrainWorkerResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class QueuePolicy(_message.Message):
-    __slots__ = ("on_lost", "on_restart", "restart_grace", "retries", "retry_base", "retry_factor", "retry_cap", "crash_limit", "interruption_limit", "prefer_other_worker", "priority_drop", "ageing", "time_to_live", "timeout", "depth_limit", "batch_size", "retention", "result_becomes", "held", "done", "stuck_after", "same", "cache", "cache_entries", "cache_bytes")
+    __slots__ = ("on_lost", "on_restart", "restart_grace", "retries", "retry_base", "retry_factor", "retry_cap", "crash_limit", "interruption_limit", "prefer_other_worker", "priority_drop", "ageing", "time_to_live", "timeout", "depth_limit", "batch_size", "retention", "result_becomes", "held", "done", "stuck_after", "same", "cache", "cache_entries", "cache_bytes", "retry_jitter")
     ON_LOST_FIELD_NUMBER: _ClassVar[int]
     ON_RESTART_FIELD_NUMBER: _ClassVar[int]
     RESTART_GRACE_FIELD_NUMBER: _ClassVar[int]
@@ -1405,6 +1405,7 @@ class QueuePolicy(_message.Message):
     CACHE_FIELD_NUMBER: _ClassVar[int]
     CACHE_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RETRY_JITTER_FIELD_NUMBER: _ClassVar[int]
     on_lost: OnLost
     on_restart: OnRestart
     restart_grace: _duration_pb2.Duration
@@ -1430,7 +1431,8 @@ class QueuePolicy(_message.Message):
     cache: _duration_pb2.Duration
     cache_entries: int
     cache_bytes: int
-    def __init__(self, on_lost: _Optional[_Union[OnLost, str]] = ..., on_restart: _Optional[_Union[OnRestart, str]] = ..., restart_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., retry_base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_factor: _Optional[float] = ..., retry_cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crash_limit: _Optional[int] = ..., interruption_limit: _Optional[int] = ..., prefer_other_worker: _Optional[bool] = ..., priority_drop: _Optional[int] = ..., ageing: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., depth_limit: _Optional[int] = ..., batch_size: _Optional[int] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_becomes: _Optional[str] = ..., held: _Optional[bool] = ..., done: _Optional[_Union[Done, str]] = ..., stuck_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., same: _Optional[_Union[SameRequest, str]] = ..., cache: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cache_entries: _Optional[int] = ..., cache_bytes: _Optional[int] = ...) -> None: ...
+    retry_jitter: float
+    def __init__(self, on_lost: _Optional[_Union[OnLost, str]] = ..., on_restart: _Optional[_Union[OnRestart, str]] = ..., restart_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., retry_base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_factor: _Optional[float] = ..., retry_cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crash_limit: _Optional[int] = ..., interruption_limit: _Optional[int] = ..., prefer_other_worker: _Optional[bool] = ..., priority_drop: _Optional[int] = ..., ageing: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., depth_limit: _Optional[int] = ..., batch_size: _Optional[int] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_becomes: _Optional[str] = ..., held: _Optional[bool] = ..., done: _Optional[_Union[Done, str]] = ..., stuck_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., same: _Optional[_Union[SameRequest, str]] = ..., cache: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cache_entries: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., retry_jitter: _Optional[float] = ...) -> None: ...
 
 class StateCount(_message.Message):
     __slots__ = ("state", "count")
