@@ -19,6 +19,7 @@ interface Whole {
 
 const TOGETHER_MS = 100;
 const AGAIN_MS = 2_000;
+const PROGRESS_MS = 1_000;
 
 async function load(id: string, signal: AbortSignal): Promise<Whole> {
   const about = `tasks/${encodeURIComponent(id)}`;
@@ -40,6 +41,13 @@ export function TaskPage({ id }: { id: string }) {
     seen.current = happened;
     reload();
   }, [happened, isLoading]);
+  // Progress is no event: it is looked at while a worker has the task.
+  const isAtWorker = data?.task.state === "running" || data?.task.state === "assigned";
+  useEffect(() => {
+    if (!isAtWorker) return undefined;
+    const timer = window.setInterval(reload, PROGRESS_MS);
+    return () => window.clearInterval(timer);
+  }, [isAtWorker, id]);
   if (failure instanceof Failure && failure.status === 404) {
     return <><PageHead title="Task" /><Empty>There is no task {id}. It may have been deleted, or its time to be kept is over.</Empty></>;
   }
