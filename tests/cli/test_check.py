@@ -12,10 +12,12 @@ from tests.cli.test_serve import refused
 
 def test_a_journal_that_lost_its_end(tmp_path: Path, cli: Cli) -> None:
     serving = Serving(cwd=tmp_path)
-    kept = cli("-b", str(serving.address), "submit", "-q", "a", "--alias", "kept").out.strip()
+    kept = cli(
+        "-b", str(serving.address), "submit", "-q", "a", "--name", "x", "--alias", "kept"
+    ).out.strip()
     assert cli("-b", str(serving.address), "list", "-f", "json").code == 0  # History has it.
     assert cli("check", serving.folder).code == Exit.BUSY
-    cli("-b", str(serving.address), "submit", "-q", "a", "--alias", "lost")
+    cli("-b", str(serving.address), "submit", "-q", "a", "--name", "x", "--alias", "lost")
     assert serving.stop(signal.SIGKILL)[0] == -signal.SIGKILL
     sound = cli("check", serving.folder, "-f", "json")
     assert (sound.code, [each["problems"] for each in sound.json]) == (0, [[]] * len(sound.json))

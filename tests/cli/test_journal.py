@@ -14,7 +14,9 @@ from tests.cli.conftest import Cli, Serving
 def test_batches_and_records_are_shown(tmp_path: Path, cli: Cli, kind: str) -> None:
     (tmp_path / "jackalope.yaml").write_text(f"data:\n  journal: {kind}\n")
     serving = Serving(cwd=tmp_path)
-    task = cli("-b", str(serving.address), "submit", "-q", "a", "--alias", "one").out.strip()
+    task = cli(
+        "-b", str(serving.address), "submit", "-q", "a", "--name", "x", "--alias", "one"
+    ).out.strip()
     running = cli("journal", "show", serving.folder, "-f", "json").json
     assert running[0]["records"] == {"queue": 1, "submit": 1}
     assert serving.stop(signal.SIGKILL)[0] == -signal.SIGKILL
@@ -31,7 +33,7 @@ def test_batches_and_records_are_shown(tmp_path: Path, cli: Cli, kind: str) -> N
 def test_a_damaged_batch_is_shown_as_such(tmp_path: Path, cli: Cli) -> None:
     serving = Serving(cwd=tmp_path)
     for _ in range(2):
-        cli("-b", str(serving.address), "submit", "-q", "a")
+        cli("-b", str(serving.address), "submit", "-q", "a", "--name", "x")
     serving.stop(signal.SIGKILL)
     journal = Path(serving.folder) / "journal"
     with path_of(journal, numbers_in(journal)[-1]).open("r+b") as file:

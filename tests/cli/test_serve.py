@@ -240,8 +240,8 @@ def test_file_of_the_task_queue_design_is_obeyed(tmp_path: Path, cli: Cli) -> No
     assert (serving.folder, serving.durability) == (str(tmp_path / "tq-data"), "interval")
     at = ("-b", str(serving.address))
     for _ in range(10):
-        assert cli(*at, "submit", "-q", "resize").code == 0
-    refused = cli(*at, "submit", "-q", "resize")
+        assert cli(*at, "submit", "-q", "resize", "--name", "x").code == 0
+    refused = cli(*at, "submit", "-q", "resize", "--name", "x")
     assert refused.code == 1
     assert "holds 10 waiting tasks, its depth limit" in refused.err
     (queue,) = cli(*at, "-f", "json", "queues").json
@@ -268,7 +268,7 @@ def test_environment_names_the_file_and_the_settings(tmp_path: Path) -> None:
 
 def test_log_tells_of_tasks(tmp_path: Path, cli: Cli) -> None:
     serving = Serving("--log-level", "info", cwd=tmp_path)
-    submitted = cli("-b", str(serving.address), "submit", "-q", "images").out.strip()
+    submitted = cli("-b", str(serving.address), "submit", "-q", "images", "--name", "x").out.strip()
     _, log = serving.stop()
     lines = [json.loads(line) for line in log.splitlines()]
     (line,) = [each for each in lines if each["message"] == "task submitted"]
@@ -300,7 +300,7 @@ def test_folder_of_somebody_else_is_a_storage_fault(tmp_path: Path) -> None:
 def test_wait_bears_a_restart(tmp_path: Path, cli: Cli) -> None:
     first = Serving(cwd=tmp_path)
     at = ("-b", str(first.address))
-    task = cli(*at, "submit", "-q", "images", "--held").out.strip()
+    task = cli(*at, "submit", "-q", "images", "--name", "x", "--held").out.strip()
     waiting = subprocess.Popen(
         [JACKALOPE, *at, "wait", task, "-f", "json"],
         env=clean_environment(),

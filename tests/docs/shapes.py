@@ -16,6 +16,7 @@ from typing import get_args
 import msgspec
 
 from jackalope.broker import blobs, client_session, engine, inbox, message_hub, queries
+from jackalope.broker.config.schema import Names
 from jackalope.broker.telemetry import meter
 from jackalope.core import limits
 from jackalope.core.core import STALL_US
@@ -305,7 +306,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
         **{shape.__name__: partial(fields_of, shape) for shape in (*RECORDS, *PARTS)},
     },
     "reference/metrics.md": {
-        "known": partial(metrics, "tq_"),
+        "known": partial(metrics, "tq_", Names.TASK_QUEUE),
         "ours": partial(metrics, "jackalope_"),
     },
     "reference/grpc.md": {**GRPC},

@@ -48,13 +48,14 @@ def test_socket_tells_the_life_of_a_task() -> None:
             task_id = await submit(house.client)
             await finish(house.client, await claim(house.client), b"")
             heard = await hear_until(socket, "finish")
-            told = [(event["what"], event["state"], event["status"]) for event in heard]
+            told = [(event["what"], event["state"], event["name"]) for event in heard]
             assert told == [
-                ("submit", "ready", "pending"),
-                ("assign", "assigned", "in_progress"),
-                ("start", "running", "in_progress"),
-                ("finish", "succeeded", "completed"),
+                ("submit", "ready", "resize"),
+                ("assign", "assigned", "resize"),
+                ("start", "running", "resize"),
+                ("finish", "succeeded", "resize"),
             ]
+            assert not any("status" in event for event in heard)
             assert {event["task_id"] for event in heard} == {task_id}
             assert heard[1]["by"] == "w1"
 

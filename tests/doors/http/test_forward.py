@@ -93,7 +93,7 @@ def test_a_follower_has_the_leader_answer() -> None:
             made = await following.client.post("/api/v1/tasks", json=TASK)
             assert made.status_code == 201, made.text
             found = await following.client.get(f"/api/v1/tasks/{made.json()['task_id']}")
-            assert found.json()["status"] == "pending"
+            assert found.json()["state"] == "ready"
             assert (await leading.client.get("/api/v1/tasks")).json()["tasks"]
             assert not following.broker.engine.core.book.tasks
             assert len(found.headers.get_list("date")) == 1
@@ -442,13 +442,16 @@ def test_a_cluster_is_counted() -> None:
         async with pair() as (leading, following, _):
             await following.client.get("/api/v1/tasks")
             numbers = (await following.client.get("/metrics")).text.splitlines()
-            assert "tq_raft_term 7.0" in numbers
-            assert "tq_raft_leader 0.0" in numbers
+            assert "jackalope_epoch 7.0" in numbers
+            assert "jackalope_leading 0.0" in numbers
             assert 'jackalope_cluster_role{role="following"} 1.0' in numbers
             assert "jackalope_cluster_forwarded_total 1.0" in numbers
             assert "jackalope_cluster_members 3.0" in numbers
             assert 'jackalope_cluster_wrong_copies_total{copy="c"} 2.0' in numbers
             assert "jackalope_cluster_divergences_total 1.0" in numbers
-            assert "tq_raft_leader 1.0" in (await leading.client.get("/metrics")).text.splitlines()
+            led = (await leading.client.get("/metrics")).text.splitlines()
+            assert "jackalope_leading 1.0" in led
+            known = (await following.client.get("/metrics?names=task_queue")).text.splitlines()
+            assert {"tq_raft_term 7.0", "tq_raft_leader 0.0"} <= set(known)
 
     run(play())

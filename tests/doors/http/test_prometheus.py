@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from jackalope.broker.config.schema import Names
 from jackalope.broker.telemetry.meter import QUEUES_MAX
 from jackalope.core.commands import StartAttempts
 from tests.doors.harness import run, spec
@@ -29,9 +30,19 @@ KNOWN = {
 Samples = dict[str, dict[tuple[tuple[str, str], ...], float]]
 
 
-async def scrape(house: HttpHouse) -> Samples:
-    """Return every sample by name and labels."""
-    answer = await house.client.get("/metrics")
+async def scrape(house: HttpHouse, *, with_aliases: bool = False) -> Samples:
+    """Return every sample by name and labels; those of other task queues' names too, if wanted."""
+    ours = await read(house, "/metrics")
+    assert not any(name.startswith("tq_") for name in ours)
+    if not with_aliases:
+        return ours
+    aliases = await read(house, "/metrics?names=task_queue")
+    assert not any(name.startswith("jackalope_") for name in aliases)
+    return aliases | ours
+
+
+async def read(house: HttpHouse, path: str) -> Samples:
+    answer = await house.client.get(path)
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=")
     found: Samples = {}
@@ -53,8 +64,9 @@ def test_known_names_and_labels() -> None:
             taken = await worker.take(1)
             await start(worker, *taken)
             await worker.finish(*taken)
-            answer = await house.client.get("/metrics")
+            answer = await house.client.get("/metrics", params={"names": "task_queue"})
             families = {family.name: family for family in parse_text(answer.text)}
+            assert not [name for name in families if name.startswith("jackalope_")]
             for name, (kind, labels) in KNOWN.items():
                 family = families[name.removesuffix("_total")]
                 assert family.type == kind, name
@@ -75,7 +87,7 @@ def test_numbers_are_those_of_the_tasks() -> None:
             taken = await worker.take(3)
             await start(worker, *taken)
             await worker.finish(*taken[:2])
-            shown = await scrape(house)
+            shown = await scrape(house, with_aliases=True)
             tasks = {
                 (dict(k)["status"], dict(k)["task_type"]): v
                 for k, v in shown["tq_tasks_total"].items()
@@ -157,7 +169,7 @@ def test_task_type_is_the_name_of_the_task() -> None:
             taken = await worker.take(3)
             await start(worker, *taken)
             await worker.finish(*taken)
-            shown = await scrape(house)
+            shown = await scrape(house, with_aliases=True)
             done = {
                 dict(labels)["task_type"]: number
                 for labels, number in shown["tq_tasks_total"].items()
@@ -175,7 +187,7 @@ def test_labels_are_bounded() -> None:
         async with open_http() as house, Native(house) as native:
             client = await native.peer()
             await client.submit(*(spec(f"queue-{number}") for number in range(QUEUES_MAX + 20)))
-            shown = await scrape(house)
+            shown = await scrape(house, with_aliases=True)
             types = {dict(labels)["task_type"] for labels in shown["tq_tasks_total"]}
             assert len(types) == QUEUES_MAX + 1
             assert "other" in types
@@ -186,7 +198,7 @@ def test_labels_are_bounded() -> None:
                 await house.client.get(f"/api/v1/tasks/{number:032x}")
             for verb in ("PROPFIND", "MKCOL", "LOCK"):
                 await house.client.request(verb, "/health")
-            shown = await scrape(house)
+            shown = await scrape(house, with_aliases=True)
             seen = [dict(labels) for labels in shown["jackalope_http_requests_total"]]
             assert {"GET", "other"} == {each["method"] for each in seen}
             assert not [each for each in seen if re.search(r"\d{3}", each["path"])]
@@ -223,7 +235,7 @@ def test_openmetrics_if_asked_for() -> None:
             assert answer.headers["content-type"].startswith("application/openmetrics-text")
             assert answer.text.endswith("# EOF\n")
             families = {family.name for family in parse_openmetrics(answer.text)}  # type: ignore[no-untyped-call]
-            assert {"tq_tasks", "jackalope_stage_seconds"} <= families
+            assert {"jackalope_tasks", "jackalope_stage_seconds"} <= families
 
     run(check())
 
@@ -234,7 +246,7 @@ def test_namespaces_stand_apart_in_ours() -> None:
             one, other = await native.peer(), await native.peer("team")
             await one.submit(spec())
             await other.submit(spec(), spec())
-            shown = await scrape(house)
+            shown = await scrape(house, with_aliases=True)
             submitted = shown["jackalope_tasks_submitted_total"]
             assert submitted[("namespace", "team"), ("queue", "q")] == 2
             assert submitted[("namespace", "default"), ("queue", "q")] == 1
@@ -266,7 +278,8 @@ def test_counters_begin_anew_and_numbers_of_the_hour_do_not(
 
     async def live() -> tuple[Samples, dict[str, float]]:
         async with open_http(folder) as house, Native(house) as native:
-            before = await scrape(house), (await house.client.get("/api/v1/stats")).json()
+            stats = (await house.client.get("/api/v1/stats")).json()
+            before = await scrape(house, with_aliases=True), stats
             client, worker = await native.peer(), await native.peer()
             await worker.join(slots=4)
             await client.submit(*(spec() for _ in range(4)))
@@ -280,5 +293,20 @@ def test_counters_begin_anew_and_numbers_of_the_hour_do_not(
         shown, stats = await live()
         assert "tq_tasks_total" not in shown
         assert stats["completed_last_hour"] == (4 if is_on_disk else 0)
+
+    run(check())
+
+
+def test_an_answer_has_our_names_or_the_aliases() -> None:
+    async def check() -> None:
+        async with open_http(names=Names.TASK_QUEUE) as house:
+            assert "tq_tasks_pending 0.0" in (await house.client.get("/metrics")).text
+            ours = (await house.client.get("/metrics", params={"names": "jackalope"})).text
+            assert "jackalope_epoch 1.0" in ours
+            assert "jackalope_leading 1.0" in ours
+            assert "\ntq_" not in ours
+            wrong = await house.client.get("/metrics", params={"names": "yours"})
+            assert wrong.status_code == 400
+            assert "names: must be jackalope or task_queue, got 'yours'" in wrong.json()["error"]
 
     run(check())

@@ -41,6 +41,13 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
+class Names(StrEnum):
+    """Whose words answers over HTTP use: ours, or those of the published task queue design."""
+
+    JACKALOPE = "jackalope"
+    TASK_QUEUE = "task_queue"
+
+
 class Store(StrEnum):
     """Kinds of blob stores."""
 
@@ -219,6 +226,13 @@ class HttpConfig(ListenConfig, frozen=True):
     keep_alive_us: Annotated[
         int, _about("How long an idle connection stays open between requests.", ge=SECOND, le=HOUR)
     ] = 75 * SECOND
+    names: Annotated[
+        Names,
+        _about(
+            "The names in answers and metrics: ours (`state`, `jackalope_…`), or the aliases for "
+            "clients and dashboards of other task queues (`status`, `tq_…`)."
+        ),
+    ] = Names.JACKALOPE
     cors_origins: Annotated[
         tuple[str, ...],
         _about("The origins allowed by CORS, such as `https://example.org`; `*` for all."),

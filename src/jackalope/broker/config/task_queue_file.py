@@ -129,6 +129,9 @@ def translate(tree: Mapping[Any, Any]) -> Translated:
         _put(found.tree, ("queue_defaults", "preset"), "taskqueue")
         note = "queues that are not declared have the preset taskqueue: queue_defaults.preset"
         found.notes.append(Note("broker", note))
+        _put(found.tree, ("http", "names"), "task_queue")
+        note = "answers over HTTP have the names of its API: http.names"
+        found.notes.append(Note("broker", note))
     return found
 
 

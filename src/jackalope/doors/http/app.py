@@ -19,7 +19,7 @@ from jackalope.broker.client_session import ClientSession, Feed
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
 from jackalope.doors.forwarding import Forwarding
-from jackalope.doors.http import dashboard, gridlike, health, openapi, prometheus
+from jackalope.doors.http import dashboard, gridlike, health, openapi, prometheus, vocabulary
 from jackalope.doors.http.asgi import (
     HTTP,
     WEBSOCKET,
@@ -176,6 +176,7 @@ async def _call(route: Route, connection: Connection, values: tuple[str, ...]) -
     """Let a request to its route, if it may."""
     connection.scope["path_template"] = route.path
     guard(route.needs)
+    vocabulary.choose(connection)
     return await route.handler(connection, **dict(zip(route.parameters(), values, strict=True)))
 
 
@@ -254,6 +255,7 @@ class HttpDoor:
         self.settings = settings or HttpConfig()  # its part of the configuration
         self.gridlike = gridlike or GridlikeConfig()  # the part of GridLike's jobs and workers
         self.port = self.settings.port  # where it listens, once started
+        self.names = self.settings.names  # whose words answers use that choose none
         self.client_session = ClientSession(broker)  # the session of all actioners
         self.fleet = Fleet(broker)  # the sessions of workers that have nothing but HTTP
         self.feeds: set[Feed] = set()  # the open subscriptions to events

@@ -2,9 +2,10 @@
 
 Owns the names. The numbers are those of the meter and the gauges, which know nothing of Prometheus,
 and those of `Traffic`: nothing else is done while tasks run, only at a scrape. A scrape reads the
-numbers in one go on the loop, and writes its text in another thread. `tq_…` are names that
-dashboards for other task queues know; their statuses are those of the REST API. Ours begin with
-`jackalope_`. Counters begin at zero when the broker starts.
+numbers in one go on the loop, and writes its text in another thread. Ours begin with `jackalope_`.
+`tq_…` are aliases that dashboards for other task queues know; a scrape has those instead of ours if
+it asks for them (`?names=task_queue`) or `http.names` says so. Counters begin at zero when the
+broker starts.
 
 `Traffic` stands outside of everything else in the door, so that it also counts what is turned away.
 What it counts is bounded: paths as the routes write them, methods that HTTP knows, and `other`. It
@@ -33,11 +34,13 @@ from jackalope import __version__
 from jackalope.broker.access import acting
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.standing import Standing
+from jackalope.broker.config.schema import Names
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.schedules import NO_SCHEDULES, ScheduleCensus, count_schedules
 from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
+from jackalope.doors.http import vocabulary
 from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 from jackalope.doors.http.request import Request, door_of
@@ -177,10 +180,12 @@ async def read_metrics(request: Request) -> Response:
     """Show the metrics, for Prometheus."""
     if acting.get().is_limited():
         raise Rejected(403, "metrics cover all queues; use an API key that is not limited to some")
+    asked = request.query.get("names", "")
+    names = vocabulary.read(asked, "names") if asked else vocabulary.names()
     numbers = look(door_of(request))
     encode, media_type = choose_encoder(request.header("accept"))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Exposition(numbers))
+    registry.register(Exposition(numbers, names))
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
     body = await asyncio.to_thread(encode, registry)
@@ -213,11 +218,15 @@ def look(door: HttpDoor) -> Numbers:
 class Exposition(Collector):
     """The numbers of one look, as metrics."""
 
-    def __init__(self, numbers: Numbers) -> None:
+    def __init__(self, numbers: Numbers, names: Names = Names.JACKALOPE) -> None:
         self._numbers = numbers
+        self._names = names
 
     def collect(self) -> Iterator[Metric]:
-        for section in (_of_task_queues, _of_tasks, _of_queues, _of_storage, _of_the_broker):
+        if self._names is Names.TASK_QUEUE:
+            yield from _of_task_queues(self._numbers)
+            return
+        for section in (_of_tasks, _of_queues, _of_storage, _of_the_broker):
             yield from section(self._numbers)
         if (standing := self._numbers.standing) is not None:
             yield from _of_the_cluster(self._numbers, standing)
@@ -238,12 +247,19 @@ def _of_task_queues(numbers: Numbers) -> Iterator[Metric]:
     yield _gauge("tq_workers_connected", "Connected workers.", census.connected)
     about = "Ready tasks by tier of priority."
     yield _gauge("tq_broker_queue_depth", about, census.tiers, "priority")
+    epoch, leads = _leadership(numbers)
     about = "The term of the leader; a single broker counts its starts."
-    standing = numbers.standing
-    yield _gauge("tq_raft_term", about, census.epoch if standing is None else standing.epoch)
-    leads = standing is None or standing.role == Role.LEADING
+    yield _gauge("tq_raft_term", about, epoch)
     about = "1 if this broker is the leader; a single broker always is."
-    yield _gauge("tq_raft_leader", about, int(leads))
+    yield _gauge("tq_raft_leader", about, leads)
+
+
+def _leadership(numbers: Numbers) -> tuple[int, int]:
+    """Return the term of the leader, and whether that is this broker."""
+    standing = numbers.standing
+    if standing is None:
+        return numbers.census.epoch, 1
+    return standing.epoch, int(standing.role == Role.LEADING)
 
 
 def _by_status(total: Reading) -> dict[Status, int]:
@@ -277,6 +293,8 @@ def _of_tasks(numbers: Numbers) -> Iterator[Metric]:
     about = "Time until tasks were assigned, started and ended, and from submit to success."
     stages = _of(numbers.totals, *TIMES)
     yield _histogram("jackalope_stage_seconds", about, stages, *_QUEUE, "stage")
+    about, took = "Run time of attempts by the name of the task.", _of(numbers.types, "started")
+    yield _histogram("jackalope_run_seconds", about, took, "name")
 
 
 def _of_queues(numbers: Numbers) -> Iterator[Metric]:
@@ -304,6 +322,8 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
         ("pool_launch_failures", "Failed launches of pools.", "failed"),
     ):
         yield _counter(f"jackalope_{name}", about, _of(pools, field), *_QUEUE)
+    about, tiers = "Ready tasks by tier of priority.", numbers.census.tiers
+    yield _gauge("jackalope_ready_tasks", about, tiers, "priority")
     yield from _of_schedules(numbers.schedules)
 
 
@@ -352,6 +372,11 @@ def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:
     started_s = numbers.started_us / SECOND
     yield _gauge("jackalope_start_time_seconds", "Start time of the broker.", started_s)
     yield _gauge("jackalope_sessions", "Open sessions.", census.sessions)
+    epoch, leads = _leadership(numbers)
+    about = "The term of the leader; a single broker counts its starts."
+    yield _gauge("jackalope_epoch", about, epoch)
+    about = "1 if this broker is the leader; a single broker always is."
+    yield _gauge("jackalope_leading", about, leads)
     yield _gauge("jackalope_inbox_items", "Commands waiting for a turn.", census.inbox)
     workers = {state: census.workers[state] for state in ("active", "idle", "draining", "away")}
     yield _gauge("jackalope_workers", "Workers by state.", workers, "state")

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from jackalope.broker.config.schema import Names
 from tests.doors.harness import run
 from tests.doors.http.harness import open_http
 from tests.doors.http.rest.test_tasks import claim, finish, submit
@@ -101,7 +102,7 @@ def test_limits_of_tags() -> None:
 @pytest.mark.feature("D28")
 def test_stats_and_workers_have_the_fields_of_the_task_api() -> None:
     async def check() -> None:
-        async with open_http() as house:
+        async with open_http(names=Names.TASK_QUEUE) as house:
             client = house.client
             for priority in (250, 150, 100, 99, 0):
                 await submit(client, priority=priority)

@@ -1,4 +1,4 @@
-"""Tasks over REST: the fields and statuses of the task API, and ours beside them."""
+"""Tasks over REST: in our words, or in the fields and statuses of the task API."""
 
 import asyncio
 import base64
@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from jackalope.broker.config.schema import Names
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
 
@@ -32,13 +33,15 @@ FIELDS = {
 async def submit(client: httpx.AsyncClient, **fields: Any) -> str:
     answer = await client.post("/api/v1/tasks", json={"task_type": "resize"} | fields)
     assert answer.status_code == 201, answer.text
-    assert answer.json()["status"] == "pending"
+    # One of the two vocabularies, never both.
+    assert answer.json().get("status", "pending") == "pending"
     return str(answer.json()["task_id"])
 
 
 async def shown(client: httpx.AsyncClient, task_id: str) -> Any:
     answer = await client.get(f"/api/v1/tasks/{task_id}")
     assert answer.status_code == 200, answer.text
+    assert ("state" in answer.json()) != ("status" in answer.json())
     return answer.json()
 
 
@@ -59,7 +62,7 @@ async def finish(client: httpx.AsyncClient, task: Any, result: bytes, worker: st
 @pytest.mark.feature("D3")
 def test_minimal_task_has_the_defaults_of_the_task_api() -> None:
     async def check() -> None:
-        async with open_http() as house:
+        async with open_http(names=Names.TASK_QUEUE) as house:
             task_id = await submit(house.client, payload=b64encode(b"cat.png").decode())
             assert UUID(task_id).version == 7
             task = await shown(house.client, task_id)
@@ -67,7 +70,7 @@ def test_minimal_task_has_the_defaults_of_the_task_api() -> None:
             assert (task["status"], task["priority"], task["retry_count"]) == ("pending", 150, 0)
             assert (task["result"], task["error"], task["worker_id"]) == (None, None, None)
             assert task["timeout_seconds"] is None
-            assert (task["queue"], task["state"]) == ("default", "ready")
+            assert task["queue"] == "default"
             queue = await house.client.get("/api/v1/queues/default")
             policy = queue.json()["policy"]
             assert (policy["retries"], policy["timeout"]) == (3, "0s")
@@ -132,7 +135,7 @@ def test_dependencies_are_shown_after_the_end() -> None:
 @pytest.mark.feature("D17", "D28")
 def test_life_of_a_task_in_five_words() -> None:
     async def check() -> None:
-        async with open_http() as house:
+        async with open_http(names=Names.TASK_QUEUE) as house:
             client = house.client
             done, dead = await submit(client), await submit(client, max_retries=0)
             first = await claim(client)
@@ -168,7 +171,6 @@ def test_cancel_is_204_404_and_409() -> None:
             pending, running = await submit(client, queue="a"), await submit(client, queue="b")
             await claim(client, "b")
             assert (await client.delete(f"/api/v1/tasks/{pending}")).status_code == 204
-            assert (await shown(client, pending))["status"] == "failed"
             assert (await shown(client, pending))["state"] == "killed"
             again = await client.delete(f"/api/v1/tasks/{pending}")
             assert (again.status_code, again.json()["code"]) == (409, 409)
@@ -181,6 +183,38 @@ def test_cancel_is_204_404_and_409() -> None:
             assert (await client.delete("/api/v1/tasks/nonsense")).status_code == 404
             killed = await client.post(f"/api/v1/tasks/{running}/kill")
             assert killed.json()["outcome"] == "requested"
+
+    run(check())
+
+
+def test_a_request_chooses_the_names_of_its_answer() -> None:
+    async def check() -> None:
+        async with open_http() as house, open_http(names=Names.TASK_QUEUE) as known:
+            ours, theirs = ({"X-Jackalope-Names": each} for each in Names)
+            for client, header, word in (
+                (house.client, {}, "state"),
+                (house.client, theirs, "status"),
+                (known.client, {}, "status"),
+                (known.client, ours, "state"),
+            ):
+                task = {"task_type": "resize", "queue": "a"}
+                answer = await client.post("/api/v1/tasks", json=task, headers=header)
+                made = answer.json()
+                assert made.keys() == {"task_id"} | ({"status"} if word == "status" else set())
+                await client.post("/api/v1/workers/w1/join", json={"queues": ["b"]})
+                batch = {"tasks": [task]}
+                many = await client.post("/api/v1/tasks/batch", json=batch, headers=header)
+                assert ("status" in many.json()["tasks"][0]) == (word == "status")
+                at = f"/api/v1/tasks/{made['task_id']}"
+                answers = [
+                    (await client.get(path, headers=header)).json()
+                    for path in (at, f"{at}/explain", "/api/v1/tasks", "/api/v1/workers")
+                ]
+                for shown in (*answers[:2], answers[2]["tasks"][0], answers[3][0]):
+                    assert {"state", "status"} & set(shown) == {word}, shown
+            wrong = await house.client.get("/api/v1/tasks", headers={"X-Jackalope-Names": "x"})
+            assert wrong.status_code == 400
+            assert "must be jackalope or task_queue, got 'x'" in wrong.json()["error"]
 
     run(check())
 
@@ -201,8 +235,9 @@ def test_full_queue_is_503_with_retry_after() -> None:
             answer = await client.post("/api/v1/tasks/batch", json={"tasks": mixed})
             assert answer.status_code == 201
             refused, accepted = answer.json()["tasks"]
-            assert (refused["status"], refused["error"]["reason"]) == (None, "queue_full")
-            assert (accepted["status"], accepted["error"]) == ("pending", None)
+            assert refused["error"]["reason"] == "queue_full"
+            assert accepted["error"] is None
+            assert not {"status", "state"} & {*refused, *accepted}
             all_refused = await client.post("/api/v1/tasks/batch", json={"tasks": tasks})
             assert all_refused.status_code == 503
 
@@ -376,7 +411,7 @@ def test_wait_ends_with_the_task_or_with_the_time() -> None:
             client = house.client
             task_id = await submit(client)
             early = await client.get(f"/api/v1/tasks/{task_id}/result?wait=0.01")
-            assert (early.status_code, early.json()["status"]) == (202, "pending")
+            assert (early.status_code, early.json()["state"]) == (202, "ready")
             waiting = [
                 asyncio.create_task(client.get(f"/api/v1/tasks/{task_id}/{what}?wait=10"))
                 for what in ("result", "wait")
@@ -384,7 +419,7 @@ def test_wait_ends_with_the_task_or_with_the_time() -> None:
             await finish(client, await claim(client), b"\x00done")
             result, task = await asyncio.gather(*waiting)
             assert (result.status_code, result.content) == (200, b"\x00done")
-            assert (task.status_code, task.json()["status"]) == (200, "completed")
+            assert (task.status_code, task.json()["state"]) == (200, "succeeded")
             missing = await client.get(f"/api/v1/tasks/{uuid4()}/wait?wait=1")
             assert missing.status_code == 404
 

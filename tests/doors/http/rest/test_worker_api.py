@@ -68,11 +68,11 @@ def test_claim_start_progress_finish() -> None:
             stats = {"cpu_percent": 12.5, "memory_mb": 64}
             await client.post("/api/v1/workers/w1/heartbeat", json={"stats": stats})
             (worker,) = (await client.get("/api/v1/workers")).json()
-            assert (worker["worker_id"], worker["status"]) == ("w1", "active")
+            assert (worker["worker_id"], worker["state"]) == ("w1", "active")
             assert (worker["cpu_usage_percent"], worker["memory_usage_mb"]) == (12.5, 64)
             assert worker["current_tasks"] == 1
             await finish(client, task, b"ho")
-            assert (await shown(client, task_id))["status"] == "completed"
+            assert (await shown(client, task_id))["state"] == "succeeded"
 
     run(check())
 

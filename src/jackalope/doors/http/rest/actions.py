@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from jackalope.broker import queries
 from jackalope.broker.client_session import of_kind
@@ -31,15 +31,17 @@ from jackalope.doors.http.request import (
     view_of,
 )
 from jackalope.doors.http.rest.schemas import (
-    STATUS,
     Count,
     Id,
+    MaybeState,
+    MaybeStatus,
     Priority,
     Seconds,
-    Status,
     about,
     from_seconds,
     shape_of,
+    state_of,
+    status_of,
 )
 from jackalope.doors.http.rest.tasks import FilterGiven
 from jackalope.doors.http.router import Routes, Spec
@@ -254,7 +256,9 @@ _show_explanation = shape_of(
     "Why a task is as it is.",
     names={"task": "task_id"},
     inner={"causes": shape_of(CauseView, "CauseShown", "One reason why a task is as it is.")},
-    status=(Status, lambda view: STATUS[view.state]),
+    defaults={"state": UNSET, "status": UNSET},
+    state=(MaybeState, lambda view: state_of(view.state)),
+    status=(MaybeStatus, lambda view: status_of(view.state)),
 )
 
 

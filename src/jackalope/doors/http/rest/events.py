@@ -9,16 +9,29 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.client_session import Feed, Wanted
+from jackalope.broker.config.schema import Names
 from jackalope.broker.queries import Refused
 from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import State
+from jackalope.doors.http import vocabulary
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import ErrorBody, refusal_body
 from jackalope.doors.http.request import Request, WebSocket, door_of, namespace_of, read_query
-from jackalope.doors.http.rest.schemas import STATUS, Id, MaybeName, Status, Time, about, to_time
+from jackalope.doors.http.rest.schemas import (
+    Id,
+    MaybeName,
+    MaybeState,
+    MaybeStatus,
+    Time,
+    about,
+    state_of,
+    status_of,
+    to_time,
+)
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.messages import Happened
 
@@ -41,13 +54,14 @@ class EventQuery(msgspec.Struct, forbid_unknown_fields=True):
     queue: Annotated[MaybeName, about("Only this queue.")] = ""
 
 
-class EventShown(msgspec.Struct, tag_field="type", tag="event"):
+class EventShown(msgspec.Struct, tag_field="type", tag="event", kw_only=True):
     """Something that happened to a task, and where that has led it."""
 
     task_id: Id
-    status: Status
-    state: str
+    status: MaybeStatus = UNSET
+    state: MaybeState = UNSET
     what: str
+    name: str
     queue: str
     at: Time | None
     by: str
@@ -92,12 +106,13 @@ _decode_word = msgspec.json.Decoder(Word).decode
 
 
 def _show(event: Happened) -> EventShown:
-    state = event.state
+    state = State(event.state)
     return EventShown(
         task_id=id_text(event.task),
-        status=STATUS[State(state)],
-        state=state,
+        status=status_of(state),
+        state=state_of(state),
         what=event.what,
+        name=event.name,
         queue=event.queue,
         at=to_time(event.at_us),
         by=event.by,
@@ -151,7 +166,11 @@ async def events_socket(socket: WebSocket) -> None:
 
 @updates.websocket("/ws/updates", "read_tasks")
 async def updates_socket(socket: WebSocket) -> None:
-    """Tell what happens to the tasks that the reader asks for, one word each."""
+    """Tell what happens to the tasks that the reader asks for, one word each.
+
+    It is a route of the published task queue design, and has its names.
+    """
+    vocabulary.use(Names.TASK_QUEUE)
     await _serve(socket, None)
 
 

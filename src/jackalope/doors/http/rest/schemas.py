@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Protocol, TypeVar, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from jackalope.core.assertions import must
 from jackalope.core.durations import HOUR, SECOND
@@ -30,6 +30,7 @@ from jackalope.core.shapes.request import Same
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, OnDependency, Options, Retry, TaskSpec
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.errors import ErrorBody, Rejected
+from jackalope.doors.http.vocabulary import is_ours
 from jackalope.wire.views import (
     AnswerView,
     ErrorView,
@@ -86,6 +87,18 @@ STATES: dict[Status, tuple[State, ...]] = {
 }
 
 STATUS: dict[State, Status] = {state: status for status in STATES for state in STATES[status]}
+
+#: An answer has a `state`, or a `status` for clients of the task API that know nothing else.
+MaybeState = State | UnsetType
+MaybeStatus = Status | UnsetType
+
+
+def state_of(state: State) -> MaybeState:
+    return state if is_ours() else UNSET
+
+
+def status_of(state: State) -> MaybeStatus:
+    return UNSET if is_ours() else STATUS[state]
 
 
 def to_time(at_us: int) -> datetime | None:
@@ -300,15 +313,15 @@ class Submitted(msgspec.Struct):
     """A task that was accepted, for good."""
 
     task_id: Id
-    status: Status = Status.PENDING
+    status: MaybeStatus = UNSET
 
 
 class Submission(msgspec.Struct):
     """What became of one task of a list: it was accepted, or there is an error."""
 
     task_id: Id
-    status: Status | None
     error: ErrorBody | None
+    status: Status | UnsetType | None = UNSET
 
 
 class Submissions(msgspec.Struct):
@@ -381,8 +394,16 @@ show = shape_of(
         ),
     },
     without=("timeout_us", "tried_us"),
-    defaults={"waiting_for": (), "steps": [], "waits_for": None, "events": []},
-    status=(Status, lambda view: STATUS[view.state]),
+    defaults={
+        "waiting_for": (),
+        "steps": [],
+        "waits_for": None,
+        "events": [],
+        "state": UNSET,
+        "status": UNSET,
+    },
+    state=(MaybeState, lambda view: state_of(view.state)),
+    status=(MaybeStatus, lambda view: status_of(view.state)),
     error=(str | None, error_text),
     timeout_seconds=(float | None, lambda view: view.timeout_us / SECOND or None),
 )

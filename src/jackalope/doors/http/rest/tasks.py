@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET
 
 from jackalope.broker import queries
 from jackalope.broker.body_streams import store_payload
@@ -13,7 +14,7 @@ from jackalope.broker.queries import PAYLOAD_HEAD_BYTES_MAX, About, Refused, tas
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.filter import Filter
-from jackalope.core.ids import NO_TASK, as_task_id, id_text
+from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -56,6 +57,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import is_ours
 from jackalope.doors.traces import carry_trace
 from jackalope.storage.ports import Sort
 from jackalope.task_ids import fresh_task_id
@@ -80,7 +82,7 @@ async def submit_task(request: Request) -> Response:
     task = await read_body(request, TaskToSubmit)
     spec = await to_keep(request, task)
     served = await submit_one(request, spec)
-    return answer(Submitted(id_text(served.task if served else spec.id)), 201)
+    return answer(_submitted(served.task if served else spec.id), 201)
 
 
 @routes.post(
@@ -99,7 +101,11 @@ async def submit_raw(request: Request) -> Response:
         spec = to_spec(task, fresh_task_id(door.broker.now_us()))
         spec.payload = received.body or b""
         served = await submit_one(request, spec)
-    return answer(Submitted(id_text(served.task if served else spec.id)), 201)
+    return answer(_submitted(served.task if served else spec.id), 201)
+
+
+def _submitted(task_id: TaskId) -> Submitted:
+    return Submitted(id_text(task_id), UNSET if is_ours() else Status.PENDING)
 
 
 @routes.post(
@@ -121,8 +127,8 @@ async def submit_tasks(request: Request) -> Response:
     submissions = [
         Submission(
             id_text(served[index].task if index in served else spec.id),
-            None if index in refused else Status.PENDING,
             refusal_body(refused[index]) if index in refused else None,
+            UNSET if is_ours() else None if index in refused else Status.PENDING,
         )
         for index, spec in enumerate(specs)
     ]

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused
@@ -17,6 +18,7 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, ask, nothing, read_body, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, about, shape_of
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import is_ours
 from jackalope.wire.views import GroupView, LaunchFailureView, LaunchView, PoolView, WorkerView
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -52,7 +54,7 @@ def _megabytes(view: WorkerView) -> float | None:
 show_worker = shape_of(
     WorkerView,
     "WorkerShown",
-    "A worker. `status` says how it is in the words of the task API, `state` in ours.",
+    "A worker.",
     names={
         "worker": "worker_id",
         "load": "current_tasks",
@@ -60,12 +62,13 @@ show_worker = shape_of(
         "joined_us": "registered_at",
     },
     nullable=("why_gone", "helps"),
-    defaults={"helps": None},
+    defaults={"helps": None, "state": UNSET, "status": UNSET},
     hostname=(str | None, lambda view: view.labels.get("host") or view.labels.get("hostname")),
     pid=(int | None, _pid),
     cpu_usage_percent=(float | None, lambda view: view.stats.get("cpu_percent")),
     memory_usage_mb=(float | None, _megabytes),
-    status=(WorkerStatus, _status),
+    state=(str | UnsetType, lambda view: view.state if is_ours() else UNSET),
+    status=(WorkerStatus | UnsetType, lambda view: UNSET if is_ours() else _status(view)),
 )
 
 WorkerShown: Any = show_worker.shown
