@@ -71,4 +71,5 @@ class ClosedBroker(OpenBroker):
         self.hasty_token, hasty = new_key("hasty", "read_tasks")
         self.unknown_token = new_token()
         limit = {"rate_per_s": 1, "rate_burst": self.rate_burst}
-        super().__init__(folder, {"auth": {"keys": [root, reader, hasty]}, "http": limit})
+        limits = dict.fromkeys(("http", "native", "grpc"), limit)
+        super().__init__(folder, {"auth": {"keys": [root, reader, hasty]}, **limits})

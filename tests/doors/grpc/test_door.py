@@ -285,3 +285,34 @@ def test_the_health_of_a_node_follows_the_leader() -> None:
             watch.cancel()
 
     run(check())
+
+
+def test_a_key_that_calls_too_often_is_refused_and_its_worker_is_not() -> None:
+    token, root = key("root", Permission.ADMIN)
+
+    async def check() -> None:
+        async with open_grpc(access=Access([root]), rate_per_s=1, rate_burst=3) as house:
+            client = house.connect(token)
+            worker = client.worker()
+            await worker.join()
+            stream = client.tasks.StreamTasks(metadata=client.metadata)
+            refs: list[tuple[int, int, int]] = []
+            for ref in range(1, 4):
+                task = pb.TaskSpec(queue="q")
+                await stream.write(pb.StreamTasksRequest(ref=ref, tasks=[task]))
+                while len(refs) < ref:
+                    refs += [
+                        (ack.ref, ack.accepted, ack.refusal.code)
+                        for ack in (await stream.read()).acks
+                    ]
+            assert refs == [(1, 1, 0), (2, 1, 0), (3, 0, pb.REFUSAL_CODE_RATE_LIMITED)]
+            call = client.tasks.ListTasks(pb.ListTasksRequest(), metadata=client.metadata)
+            told = await refused(call)
+            assert (told.code, told.reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RATE_LIMITED")
+            assert told.retry_s is not None
+            assert 0 < told.retry_s <= 1
+            for _ in range(10):
+                answer = await worker.ask(heartbeat=pb.Heartbeat())
+                assert answer.WhichOneof("what") == "accepted"
+
+    run(check())

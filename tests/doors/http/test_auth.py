@@ -16,7 +16,6 @@ from jackalope.broker.config.exposure import server_context
 from jackalope.broker.service import Broker
 from jackalope.core.api_key import Permission
 from jackalope.doors.http.app import HttpDoor, build
-from jackalope.doors.http.auth import BUCKETS_MAX, Rates
 from jackalope.storage import Level, Storage
 from tests.certificates import certificates
 from tests.doors.harness import run
@@ -329,29 +328,6 @@ def test_the_clients_of_gridlike_know_no_rate() -> None:
             assert strangers[-1].headers["retry-after"] == "1"
 
     run(test())
-
-
-def test_a_bucket_fills_at_its_rate() -> None:
-    rates = Rates(10, 5)
-    shares = [rates.take("ada", 100.0) for _ in range(6)]
-    assert [share.remaining for share in shares if share] == [4, 3, 2, 1, 0, 0]
-    last = shares[-1]
-    assert last is not None
-    assert last.wait_s == pytest.approx(0.1)
-    assert last.reset_s == pytest.approx(0.5)
-    after = [rates.take("ada", 100.11), rates.take("ada", 100.11)]
-    assert [share.wait_s > 0 for share in after if share] == [False, True]
-    full = rates.take("ada", 200.0)
-    assert full is not None
-    assert full.remaining == 4
-
-
-def test_buckets_are_bounded() -> None:
-    rates = Rates(10, 5)
-    for number in range(BUCKETS_MAX + 1):
-        rates.take(f"key {number}", 1.0)
-    assert len(rates._buckets) == BUCKETS_MAX
-    assert Rates(0, 5).take("ada", 1.0) is None
 
 
 # Browsers.

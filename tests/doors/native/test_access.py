@@ -521,3 +521,27 @@ def test_a_peer_that_sends_more_elements_gains_nothing() -> None:
             await peer.expect(Ended)
 
     run(test())
+
+
+def test_a_key_that_asks_too_often_is_refused_and_its_worker_is_not() -> None:
+    (token, key), (other_token, other) = (make_key(Permission.ADMIN), make_key(Permission.ADMIN))
+
+    async def test() -> None:
+        access = Access([key, other])
+        async with open_house(None, access=access, rate_per_s=1, rate_burst=3) as house:
+            peer, second = await house.peer(token=token), await house.peer(token=token)
+            await peer.ask_ok(JoinWorker(0, "w", ("q",)))
+            for _ in range(3):
+                await peer.ask_ok(Query(0, "stats"))
+            # The limit is the key's, whatever the connection; nothing is submitted.
+            refused = await second.ask(SubmitTasks(0, [spec()]))
+            assert isinstance(refused, Nack)
+            assert (refused.code, 0 < refused.retry_after_us <= 1_000_000) == ("rate_limited", True)
+            for _ in range(10):
+                await peer.ask_ok(Heartbeat(ref=0))
+            stranger = await house.peer(token=other_token)
+            await stranger.ask_ok(Query(0, "stats"))
+            view = await stranger.ask_ok(Query(0, "tasks"))
+            assert view["tasks"] == []
+
+    run(test())

@@ -33,6 +33,18 @@ class ListenConfig(msgspec.Struct, frozen=True):
     tls: Annotated[bool, about("Use TLS if `tls.cert` is set.")] = True
 
 
+RatePerSecond = Annotated[
+    int,
+    about(
+        "The rate limit of each API key, in requests per second; 0 for no limit. Without API keys "
+        "there is no limit.",
+        ge=0,
+        le=1_000_000,
+    ),
+]
+RateBurst = Annotated[int, about("The burst size of the rate limit.", ge=1, le=1_000_000)]
+
+
 class Compression(StrEnum):
     """How the gRPC door compresses what it sends."""
 
@@ -92,3 +104,5 @@ class GrpcConfig(ListenConfig, frozen=True):
         ),
     ] = ""
     reflection: Annotated[bool, about("Describe the services to clients that ask.")] = True
+    rate_per_s: RatePerSecond = 0
+    rate_burst: RateBurst = 200

@@ -12,7 +12,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from jackalope.broker.config.listening import MEBIBYTE, GrpcConfig, ListenConfig, Port
+from jackalope.broker.config.listening import (
+    MEBIBYTE,
+    GrpcConfig,
+    ListenConfig,
+    Port,
+    RateBurst,
+    RatePerSecond,
+)
 from jackalope.broker.config.listening import about as _about
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
@@ -156,6 +163,8 @@ class NativeConfig(ListenConfig, frozen=True):
             le=HOUR,
         ),
     ] = 10 * SECOND
+    rate_per_s: RatePerSecond = 0
+    rate_burst: RateBurst = 200
 
 
 class HttpConfig(ListenConfig, frozen=True):
@@ -192,18 +201,8 @@ class HttpConfig(ListenConfig, frozen=True):
         bool,
         _about("Use TLS if `tls.cert` is set. Turn it off behind a proxy that terminates TLS."),
     ] = True
-    rate_per_s: Annotated[
-        int,
-        _about(
-            "The rate limit of each API key, in requests per second; 0 for no limit. Without API "
-            "keys there is no limit.",
-            ge=0,
-            le=1_000_000,
-        ),
-    ] = 100
-    rate_burst: Annotated[int, _about("The burst size of the rate limit.", ge=1, le=1_000_000)] = (
-        200
-    )
+    rate_per_s: RatePerSecond = 100
+    rate_burst: RateBurst = 200
     header_bytes_max: Annotated[
         int, _about("The maximum size of the request line and headers.", ge=1024, le=MEBIBYTE)
     ] = 32 * 1024

@@ -581,7 +581,7 @@ def _parcels(specs: Iterable[TaskSpec]) -> Iterator[list[TaskSpec]]:
 # Room: waiting until the broker takes what it has refused for the moment.
 
 #: Refusals that say "not now": the broker is worth asking again.
-ROOM_CODES = frozenset({Code.QUEUE_FULL, Code.OVERLOADED, Code.STORAGE_FAILED})
+ROOM_CODES = frozenset({Code.QUEUE_FULL, Code.OVERLOADED, Code.STORAGE_FAILED, Code.RATE_LIMITED})
 
 _ROOM_WAIT_MIN_S = 0.05
 _ROOM_WAIT_MAX_S = 30.0

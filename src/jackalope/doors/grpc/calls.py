@@ -95,6 +95,12 @@ class Call:
             raise BadField(NAMESPACE, problem)
         return named
 
+    def count(self) -> None:
+        """Count a request of the caller; raises `Refused` if there were too many."""
+        refusal = self.door.rates.refuse(self.principal)
+        if refusal is not None:
+            raise Refused(refusal)
+
     # Asking the broker.
 
     async def ask(self, command: AnyCommand, items: int = 1) -> Answered:
@@ -160,6 +166,9 @@ def handlers_of(door: GrpcDoor, name: str, service: object) -> grpc.GenericRpcHa
     return grpc.method_handlers_generic_handler(described.full_name, handlers)
 
 
+#: Methods of workers, whose reports are never too many: a lease must not be lost for that.
+_UNCOUNTED = ("work", "beat")
+
 _KINDS: dict[tuple[bool, bool], Callable[..., Any]] = {
     (False, False): grpc.unary_unary_rpc_method_handler,
     (False, True): grpc.unary_stream_rpc_method_handler,
@@ -179,6 +188,8 @@ def _wrapped(
         try:
             call = Call(door, context, shape)
             acting.set(call.principal)
+            if act.__name__ not in _UNCOUNTED:
+                call.count()
             if reads:
                 answered = await _admitted(call, act(call))
             else:

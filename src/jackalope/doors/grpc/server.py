@@ -38,6 +38,7 @@ from jackalope.doors.grpc.schedules import ScheduleService
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.tasks import TaskService
 from jackalope.doors.grpc.workers import WorkerService, WorkStream
+from jackalope.doors.rates import Rates
 from jackalope.task_ids import TaskIds
 
 _COMPRESSION = {
@@ -89,6 +90,8 @@ class GrpcDoor:
         self.client_session = ClientSession(broker)  # the session of all clients
         self.uploads = Uploads(broker)  # bodies that no task names yet
         self.workers: dict[str, WorkStream] = {}  # the streams of workers, by their secrets
+        # how often each API key calls
+        self.rates = Rates(self.settings.rate_per_s, self.settings.rate_burst)
         self.ids = TaskIds()  # for tasks that come without one
         self.feeds: set[Feed] = set()  # the open subscriptions to events
         self.outboxes: set[Outbox] = set()  # those of all open streams

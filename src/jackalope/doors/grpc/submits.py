@@ -125,6 +125,7 @@ class SubmitStream(Streamed):
         while (data := await self._call.read_bytes()) is not None:
             taken = self._reader.open(data)
             try:
+                self._call.count()
                 self._reader.read(taken, _admit(self._call, len(taken.tasks)))
                 await _complete(self._call, taken.specs, taken.uploads)
                 self._submit(taken)

@@ -14,14 +14,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
-
-import msgspec
 
 from jackalope.broker.access import ANYONE, Access, Principal, acting, present
 from jackalope.broker.config.exposure import is_loopback
@@ -33,6 +30,7 @@ from jackalope.doors.http.asgi import WEBSOCKET, ASGIApp, Message, Receive, Scop
 from jackalope.doors.http.errors import Rejected, rejection
 from jackalope.doors.http.router import routable
 from jackalope.doors.http.visits import is_meant
+from jackalope.doors.rates import Rates, Share
 
 if TYPE_CHECKING:
     from jackalope.doors.http.app import HttpDoor
@@ -247,14 +245,20 @@ def _bearer(principal: Principal, scope: Scope) -> str:
 
 
 def _too_often(share: Share | None) -> Rejected | None:
-    if share is None or not share.wait_s:
+    refusal = None if share is None else share.refusal
+    if share is None or refusal is None:
         return None
-    return Rejected(
-        429,
-        f"too many requests: the burst size is {share.limit}; try again in {share.wait_s:.2f} s",
-        "rate_limited",
-        retry_after_s=math.ceil(share.wait_s * 1_000) / 1_000,
-    )
+    wait_s = math.ceil(share.wait_s * 1_000) / 1_000
+    return Rejected(429, refusal.message, str(refusal.code), retry_after_s=wait_s)
+
+
+def _headers_of(share: Share) -> Headers:
+    """Return a share as the usual rate-limit headers."""
+    return [
+        (b"x-ratelimit-limit", str(share.limit).encode()),
+        (b"x-ratelimit-remaining", str(share.remaining).encode()),
+        (b"x-ratelimit-reset", str(math.ceil(share.reset_s)).encode()),
+    ]
 
 
 def _with_headers(send: Send, share: Share | None) -> Send:
@@ -265,71 +269,8 @@ def _with_headers(send: Send, share: Share | None) -> Send:
             added = _SECURITY
             if not added.keys().isdisjoint(said):
                 added = {name: text for name, text in added.items() if name not in said}
-            counted = share.headers() if share is not None else ()
+            counted = _headers_of(share) if share is not None else ()
             message["headers"] = [*message["headers"], *added.items(), *counted]
         await send(message)
 
     return sending
-
-
-# Rate limits: how many requests each bearer may make.
-#
-# A bucket holds tokens, one for each request; it fills at a steady rate up to the burst. Those of
-# the longest absent are forgotten when there are too many: they would be full again.
-
-#: How many buckets are kept.
-BUCKETS_MAX = 10_000
-
-
-class Share(msgspec.Struct, frozen=True):
-    """What is left for a bearer."""
-
-    limit: int  # how many requests may come at once
-    remaining: int  # how many may come now
-    reset_s: float  # when the bucket is full again
-    wait_s: float = 0.0  # when the next request may come; 0 if this one was in order
-
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Return the share as the usual rate-limit headers."""
-        return [
-            (b"x-ratelimit-limit", str(self.limit).encode()),
-            (b"x-ratelimit-remaining", str(self.remaining).encode()),
-            (b"x-ratelimit-reset", str(math.ceil(self.reset_s)).encode()),
-        ]
-
-
-class _Bucket:
-    __slots__ = ("at_s", "level")
-
-    def __init__(self, level: float, at_s: float) -> None:
-        self.level = level
-        self.at_s = at_s
-
-
-class Rates:
-    """The buckets of all bearers."""
-
-    def __init__(self, per_s: float, burst: int) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-
-    def take(self, bearer: str, now_s: float) -> Share | None:
-        """Count one request of a bearer; return None if there is no limit."""
-        if not self._per_s:
-            return None
-        bucket = self._buckets.get(bearer)
-        if bucket is None:
-            bucket = self._buckets[bearer] = _Bucket(self._burst, now_s)
-            if len(self._buckets) > BUCKETS_MAX:
-                self._buckets.popitem(last=False)
-        self._buckets.move_to_end(bearer)
-        filled = bucket.level + (now_s - bucket.at_s) * self._per_s
-        bucket.level, bucket.at_s = min(filled, float(self._burst)), now_s
-        wait_s = 0.0
-        if bucket.level >= 1:
-            bucket.level -= 1
-        else:
-            wait_s = (1 - bucket.level) / self._per_s
-        reset_s = (self._burst - bucket.level) / self._per_s
-        return Share(self._burst, int(bucket.level), reset_s, wait_s)

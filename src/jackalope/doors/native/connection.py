@@ -20,7 +20,14 @@ from jackalope.broker.backlog import COUNTED_BYTES_MIN
 from jackalope.broker.blobs import STORE_AWAY_US
 from jackalope.broker.queries import Refused, answer_named
 from jackalope.core.api_key import Permission
-from jackalope.core.commands import AnyCommand, Heartbeat, JoinWorker, SubmitTasks
+from jackalope.core.commands import (
+    ActOnTasks,
+    AnyCommand,
+    Heartbeat,
+    JoinWorker,
+    SubmitTasks,
+    WatchTasks,
+)
 from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Effect, Reply
@@ -49,6 +56,7 @@ from jackalope.wire.messages import (
     AnyMessage,
     Fetch,
     Hello,
+    Manage,
     Message,
     Moved,
     Nack,
@@ -71,6 +79,11 @@ QUERIES_AT_ONCE_MAX = 100
 #: turn, and the peer is not read from meanwhile: no peer can crowd out the others.
 REQUESTS_PER_TURN_MAX = 256
 TASKS_PER_TURN_MAX = 5_000
+
+#: The requests that a rate limit counts. Reports of workers are never too many.
+COUNTED = frozenset(
+    {SubmitTasks, SubmitFlow, AddNodes, ActOnTasks, WatchTasks, Manage, Query, Subscribe}
+)
 
 #: The largest frame of a peer that has not said who it is.
 HELLO_BYTES_MAX = 64 * 1024
@@ -116,6 +129,7 @@ class Connection(asyncio.Protocol):
         self._namespace = ""
         self._name = ""
         self._principal = ANYONE
+        self._is_counted = False  # its requests are, because there is a limit on them
         self._beats_for: Connection | None = None
         self._follows = False  # the peer goes where it is sent
         self._heard_us = self._sent_us = self._opened_us = door.broker.steady_us()
@@ -288,6 +302,8 @@ class Connection(asyncio.Protocol):
         self._requests_left -= 1
         if getattr(message, "ref", 0) < 0:
             raise FrameError("a ref must not be negative")
+        if self._is_counted and type(message) in COUNTED and self._is_refused(message):
+            return
         if type(message) is SubmitTasks and self.session:
             self._on_request(message)
         elif type(message) is Malformed:
@@ -306,6 +322,16 @@ class Connection(asyncio.Protocol):
             self._tasks_left -= self._messaging.take(message, self._principal, self._namespace)
         else:
             self._on_other(message)
+
+    def _is_refused(self, message: AnyMessage) -> bool:
+        """Refuse a request of a client that makes too many."""
+        refusal = self._door.rates.refuse(self._principal)
+        ref = getattr(message, "ref", 0)
+        if refusal is not None and ref:
+            self._refuse(ref, refusal)
+        elif refusal is not None:
+            self._write(Notice("refused", refusal.message))
+        return refusal is not None
 
     def _on_other(self, message: AnyMessage) -> None:
         """Process what is neither for the core nor for other sessions."""
@@ -391,6 +417,7 @@ class Connection(asyncio.Protocol):
             key = found.key
             if key is None or key.namespace in ("", hello.namespace):
                 self._principal = found
+                self._is_counted = key is not None and bool(self._door.config.rate_per_s)
                 self.session = self._broker.open_session(self)
                 self.pulse = self._door.give_pulse(self)
                 self._namespace = hello.namespace

@@ -15,6 +15,7 @@ from jackalope.broker.service import Broker
 from jackalope.core.durations import SECOND
 from jackalope.doors.forwarding import Forwarding
 from jackalope.doors.native.connection import Connection
+from jackalope.doors.rates import Rates
 from jackalope.doors.tcp_listener import Listener
 
 _LOOKS_PER_HEARTBEAT = 4
@@ -39,6 +40,8 @@ class NativeDoor(Listener[Connection, NativeConfig]):
     ) -> None:
         super().__init__(broker, config, tls, forwarding)
         self.pulses: dict[str, Connection] = {}  # the connection of each pulse
+        # how often each API key asks
+        self.rates = Rates(config.rate_per_s, config.rate_burst)
 
     def connect(self) -> Connection:
         return Connection(self)
