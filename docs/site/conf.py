@@ -130,9 +130,12 @@ _NAME = re.compile(r"(?<![`\w])`([^`\n]+)`(?![`\w])")
 
 
 def _to_restructured_text(  # the signature is Sphinx's
-    _app: object, _what: str, _name: str, _thing: object, _options: object, lines: list[str]
+    _app: object, what: str, _name: str, _thing: object, _options: object, lines: list[str]
 ) -> None:
     """Read a docstring as it is meant: names in backticks are code, and so is what is indented."""
+    if what in {"attribute", "data", "property"} and lines:
+        # Napoleon would take what is before the colon for a type.
+        lines[0] = lines[0].replace(": ", " - ")
     made: list[str] = []
     in_section = False
     for line in lines:
