@@ -9,6 +9,7 @@ from jackalope.core.commands import Action
 from jackalope.core.effects import Acted
 from jackalope.core.filter import Filter, matches
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.flow import FlowSettings
 from jackalope.core.task import Error, Outcome, Task
 from tests.core.driving import NOW_US, Driver, task_id
 
@@ -28,6 +29,7 @@ def task() -> Task:
     )
     found = driver.task(8)
     found.outcome = Outcome(error=Error("ValueError", "no card"))
+    found.options = msgspec.structs.replace(found.options, flow=FlowSettings())
     return found
 
 
@@ -48,6 +50,7 @@ MATCHING: list[dict[str, Any]] = [
     {"contains": "cat.PNG"},
     {"contains": "no card"},
     {"contains": "valueERROR: No"},
+    {"is_flow": True},
     {"text": "size"},
     {"text": "RESIZE"},
     {"text": "zür"},
@@ -98,9 +101,14 @@ def test_every_condition_must_hold(task: Task, other: dict[str, Any]) -> None:
 
 
 def test_every_field_is_tested_both_ways() -> None:
-    for samples in (MATCHING, OTHERS):
+    for samples in (MATCHING, [*OTHERS, {"is_flow": True}]):
         tested = {name for wanted in samples for name in wanted}
         assert tested == set(Filter.__struct_fields__)
+
+
+def test_a_task_that_is_no_flow(task: Task) -> None:
+    task.options = msgspec.structs.replace(task.options, flow=None)
+    assert not matches(Filter(is_flow=True), task)
 
 
 def test_an_unknown_condition_is_refused() -> None:

@@ -37,6 +37,7 @@ class Filter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     # contained in the error, in any case of ASCII letters, or in the payload as it is; not looked
     # for in the blob store
     contains: str = ""
+    is_flow: bool = False  # a flow
 
     def is_sound(self) -> bool:
         """Return whether its numbers are within the bounds of tasks and storage."""
@@ -72,6 +73,7 @@ def matches(wanted: Filter, task: Task) -> bool:
         and (not wanted.key or task.key == wanted.key)
         and (not wanted.tag or wanted.tag in options.tags)
         and (not wanted.parent or options.parent == wanted.parent)
+        and (not wanted.is_flow or options.flow is not None)
         and (not wanted.batch or task.batch == wanted.batch)
         and (not wanted.older_than_us or task.created_us < wanted.older_than_us)
         and (not wanted.newer_than_us or task.created_us >= wanted.newer_than_us)

@@ -81,6 +81,7 @@ class Input(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: State
     result: Body = b""
     error: Error | None = None
+    group: str = ""  # the group that it was waited for as a member of
 
 
 #: An input with its place among the others.

@@ -14,6 +14,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import FLOW_INPUT_BYTES_MAX
@@ -225,8 +227,10 @@ def arrive(book: Book, task: Task, ended: Task, place: int) -> None:
 
 
 def _take(state: NodeState, place: int, each: Input) -> None:
+    if each.group and place < MEMBERS_FROM:
+        each = msgspec.structs.replace(each, group="")  # It is waited for by its own name.
     if state.size > FLOW_INPUT_BYTES_MAX:  # It does not run; nothing more need be kept for it.
-        each = Input(each.node, each.task, each.state)
+        each = Input(each.node, each.task, each.state, group=each.group)
     state.inputs.append((place, each))
     state.size += _size(each)
     state.succeeded += each.state is State.SUCCEEDED
@@ -243,13 +247,14 @@ def filled(state: NodeState, inputs: list[Arrival]) -> NodeState:
 
 def input_of(task: Task) -> Input:
     """Return what an ended node leaves."""
-    name, outcome = settings_of(task).name, task.outcome
+    node, outcome = settings_of(task), task.outcome
+    name, group = node.name, node.group
     if outcome is None:
-        return Input(name, task.id, task.state)
+        return Input(name, task.id, task.state, group=group)
     error = outcome.error
     if error is not None:
         error = Error(error.type, error.message)  # A trace is for people, who find it at the node.
-    return Input(name, task.id, task.state, outcome.result, error)
+    return Input(name, task.id, task.state, outcome.result, error, group)
 
 
 def _size(each: Input) -> int:

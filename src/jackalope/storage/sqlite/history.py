@@ -41,6 +41,7 @@ from jackalope.storage.ports import (
 from jackalope.storage.sqlite.database import Value, execute_in, marks
 from jackalope.storage.sqlite.history_writer import IS_PAST, PAST, Writer, WriterProcess, unowned
 from jackalope.storage.sqlite.schema import (
+    FLOW_TAGS,
     IS_ENDED,
     WHOLE,
     from_columns,
@@ -480,6 +481,9 @@ def _conditions(namespace: str, wanted: Filter, without: Sequence[str]) -> tuple
         # The second condition is the one of the index, without which SQLite cannot use it.
         where.append("parent = ? AND parent <> x''")
         params.append(wanted.parent)
+    if wanted.is_flow:
+        where.append(f"substr(tags, 1, {len(FLOW_TAGS)}) = ?")
+        params.append(FLOW_TAGS)
     if wanted.tag:
         where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE json_each.value = ?)")
         params.append(wanted.tag)

@@ -87,6 +87,10 @@ WHOLE = "id, row, row_checksum, body_checksum, payload, result"
 #: beyond: lists read every row that they show.
 BODIES_IN_ROW_MAX = 1024
 
+#: What stands before the tags of a flow, so that lists find flows. No tag that is given has NUL.
+FLOW_TAG = "\0flow"
+FLOW_TAGS = msgspec.json.encode([FLOW_TAG]).decode().removesuffix("]")
+
 _NO_OUTCOME = Outcome()
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -217,12 +221,17 @@ def to_columns(head: Head, encoded: bytes | msgspec.Raw) -> tuple[Value, ...]:
         "interruptions": head.interruptions,
         "reason": str(outcome.reason) if outcome.reason else "",
         "error": error_line(outcome.error) if outcome.error else "",
-        "tags": _encode_json(options.tags).decode() if options.tags else "[]",
+        "tags": _tags(options),
         "body_checksum": _body_checksum(payload, result),
         "payload": None if payload is None else bytearray(payload),
         "result": None if result is None else bytearray(result),
     }
     return tuple(values[name] for name in COLUMNS)
+
+
+def _tags(options: Options) -> str:
+    tags = options.tags if options.flow is None else (FLOW_TAG, *options.tags)
+    return _encode_json(tags).decode() if tags else "[]"
 
 
 def from_columns(file: str, columns: Sequence[Any]) -> TaskRow:
