@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jackalope.tasks.context import running
+from jackalope.tasks.context import current, running
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.tasks.serialization import Stream
 from jackalope.transport.address import Address
@@ -509,3 +509,18 @@ def isolated_impatient() -> str:
     except SoftTimeout:
         return "too late"
     return "in time"
+
+
+@app.task()
+def number(value: int, size: int = 0) -> dict[str, object]:
+    return {"value": value, "ballast": "x" * size}
+
+
+@app.task(isolation="process")
+def add_in_process(results: list[dict[str, Any]]) -> list[object]:
+    return [sum(each["value"] for each in results), sorted(current().inputs)]
+
+
+@app.task(isolation="process")
+async def add_async_in_process(results: list[dict[str, Any]], more: int = 0) -> list[object]:
+    return [sum(each["value"] for each in results) + more, sorted(current().inputs)]

@@ -17,9 +17,11 @@ import msgspec
 from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks, WatchTasks
+from jackalope.core.commands.flows import SubmitFlow
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.flow import node_id
 from jackalope.core.task import Options, Retry, TaskSpec
 from jackalope.doors.native import NativeDoor
 from jackalope.storage import Level, Storage
@@ -124,6 +126,14 @@ class House:
         await self._ask(SubmitTasks(0, specs))
         await self._ask(WatchTasks(0, tuple(ids)))
         return ids
+
+    async def submit_flow(self, command: SubmitFlow, *nodes: str) -> None:
+        """Submit a flow, and watch it and some of its nodes."""
+        ids = [command.flow.id, *(node_id(command.flow.id, name) for name in nodes)]
+        loop = asyncio.get_running_loop()
+        self._ends |= {task: loop.create_future() for task in ids}
+        await self._ask(command)
+        await self._ask(WatchTasks(0, tuple(ids)))
 
     async def watch(self, *tasks: TaskId) -> None:
         """Watch tasks again, as after a restart."""

@@ -17,6 +17,7 @@ from jackalope.broker.access import Principal, acting, sees
 from jackalope.broker.engine import Engine
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
+from jackalope.broker.views.flows import flow_view, inputs_of, node_views
 from jackalope.broker.views.lists import Moment
 from jackalope.broker.views.schedules import schedule_page, whole_view
 from jackalope.broker.views.tasks import (
@@ -39,7 +40,7 @@ from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
-from jackalope.core.task import Body, Task, lease_of, size_of
+from jackalope.core.task import Body, Task, TaskRow, lease_of, size_of
 from jackalope.storage import BadCursor, Sort
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
@@ -47,8 +48,11 @@ from jackalope.wire.views import (
     ApiKeyView,
     BatchView,
     ExplanationView,
+    FlowPage,
+    FlowView,
     HistoryEntryView,
     LimitView,
+    NodeView,
     PoolView,
     QueueView,
     SchedulePage,
@@ -111,6 +115,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     step_s: int = 0
     identity: bytes = b""
     version: str = ""
+    is_flow: bool = False
 
 
 NOTHING = About()
@@ -195,8 +200,11 @@ async def has_task(broker: Broker, namespace: str, task_id: TaskId) -> bool:
     return found is not None and sees(found.queue.name)
 
 
-async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
-    """Return the payload of a task that the worker of a session has the lease on."""
+async def leased_payload(broker: Broker, session: int, held: Held, node: str = "") -> Body:
+    """Return the payload of a task that the worker of a session has the lease on.
+
+    With the name of a node of its flow: what that one left for it.
+    """
 
     def ask(engine: Engine) -> Body:
         worker = engine.core.roster.sessions.get(session)
@@ -204,7 +212,13 @@ async def leased_payload(broker: Broker, session: int, held: Held) -> Body:
         if leased is None or lease_of(leased).fence != held.fence:
             message = f"fence {held.fence} is not the current lease of task {held.task.hex()}"
             raise Refused(Refusal(Code.STALE_FENCE, f"{message}; stop working on it"))
-        return leased.payload
+        if not node:
+            return leased.payload
+        found = next((each for each in inputs_of(leased) if each.node == node), None)
+        if found is None:
+            message = f"task {held.task.hex()} has no input of node {node!r}"
+            raise Refused(Refusal(Code.INVALID, message))
+        return found.result
 
     return await broker.read(ask)
 
@@ -257,20 +271,47 @@ async def task(broker: Broker, namespace: str, about: About) -> TaskView:
 
 @Question
 async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
-    wanted = Filter(
-        about.states,
-        about.queue,
-        about.name,
-        about.key,
-        about.tag,
-        about.parent,
-        about.batch,
-        about.text,
-        about.older_than_us,
-        _queues_meant(about),
-        about.newer_than_us,
-        about.contains,
-    )
+    def show(rows: list[TaskRow], cursor: str, total: int | None) -> TaskPage:
+        views = [view_of_row(row, with_payload=about.payload_head > 0) for row in rows]
+        return TaskPage(views, cursor, total)
+
+    return await _listed(broker, namespace, about, show)
+
+
+@Question
+async def flows(broker: Broker, namespace: str, about: About) -> FlowPage:
+    def show(rows: list[TaskRow], cursor: str, _: int | None) -> FlowPage:
+        return FlowPage([flow_view(row) for row in rows], cursor)
+
+    return await _listed(broker, namespace, msgspec.structs.replace(about, is_flow=True), show)
+
+
+@Question
+async def flow(broker: Broker, namespace: str, about: About) -> FlowView:
+    def ask(engine: Engine) -> FlowView:
+        found = _find(engine, namespace, about)
+        if found.options.flow is None:
+            message = f"task {found.id.hex()} is not a flow; list the flows"
+            raise Refused(Refusal(Code.UNKNOWN_TASK, message))
+        return flow_view(found)
+
+    def show(rows: list[TaskRow], cursor: str, _: int | None) -> tuple[tuple[NodeView, ...], str]:
+        return node_views(rows), cursor
+
+    view = await broker.read(ask)
+    asked = About(parent=view.id, sort="created", limit=about.limit, cursor=about.cursor)
+    nodes, cursor = await _listed(broker, namespace, asked, show)
+    return msgspec.structs.replace(view, nodes=nodes, cursor=cursor)
+
+
+async def _listed(
+    broker: Broker,
+    namespace: str,
+    about: About,
+    show: Callable[[list[TaskRow], str, int | None], T],
+) -> T:
+    """Return a page of the tasks that are meant, as `show` makes it of rows, cursor and total."""
+    wanted = _filter_of(about)
     if not wanted.is_sound():
         raise Refused(Refusal(Code.INVALID, "list of tasks: too many queues"))
     limit = min(max(about.limit, 1), PAGE_ROWS_MAX)
@@ -283,7 +324,7 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
     except (BadCursor, ValueError) as error:
         raise Refused(Refusal(Code.INVALID, f"list of tasks: {error}")) from None
 
-    async def look(begin: Callable[[], None]) -> TaskPage:
+    async def look(begin: Callable[[], None]) -> T:
         def see(engine: Engine) -> Moment:
             begin()
             count = offset + limit + 1
@@ -291,7 +332,7 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
 
         moment = await broker.read(see)
 
-        def merge() -> TaskPage:
+        def merge() -> T:
             history, unwritten = broker.engine.history, moment.unwritten()
             page = history.page(
                 namespace,
@@ -306,13 +347,32 @@ async def tasks(broker: Broker, namespace: str, about: About) -> TaskPage:
             total = None
             if about.total:
                 total = broker.totals.count(history, namespace, wanted, unwritten)
-            views = [view_of_row(row, with_payload=bool(head)) for row in page.rows]
-            return TaskPage(views, page.cursor, total)
+            return show(page.rows, page.cursor, total)
 
         return await broker.off_loop(merge)
 
-    what = (namespace, wanted, sort, limit, about.cursor, offset, about.total, head)
-    return await broker.lists.ask(what, look)
+    kind = show.__qualname__
+    what = (kind, namespace, wanted, sort, limit, about.cursor, offset, about.total, head)
+    page: T = await broker.lists.ask(what, look)
+    return page
+
+
+def _filter_of(about: About) -> Filter:
+    return Filter(
+        about.states,
+        about.queue,
+        about.name,
+        about.key,
+        about.tag,
+        about.parent,
+        about.batch,
+        about.text,
+        about.older_than_us,
+        _queues_meant(about),
+        about.newer_than_us,
+        about.contains,
+        about.is_flow,
+    )
 
 
 def _queues_meant(about: About) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import structlog
 
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from jackalope.broker.cluster.overview import ClusterView
     from jackalope.broker.cluster.peers import Peers
     from jackalope.core.core import Core
-    from jackalope.wire.views import TaskPage
 
 T = TypeVar("T")
 
@@ -194,7 +193,7 @@ class Broker:
         self.message_hub = MessageHub()  # hands messages from session to session
         self.totals = Totals()  # how many tasks lists have. For the thread that reads.
         self._reader = ThreadPoolExecutor(1, "jackalope-reader")
-        self.lists: Shared[TaskPage] = Shared()  # the lists that clients wait for
+        self.lists: Shared[Any] = Shared()  # the lists that clients wait for
         self.started_us = self._clock.now_us()  # since when it runs
         self.series = Series(storage.series, self.meter, self.started_us)  # the same over time
         self.durability = str(storage.level)  # the level at which it promises

@@ -74,6 +74,13 @@ class Running(Protocol):
         """The submitter's own data; of a message of AMQP its headers, and `amqp` has the rest."""
 
     @property
+    def inputs(self) -> dict[str, Any]:
+        """Of a task of a flow, what its predecessors returned, by the names of their nodes.
+
+        In place of the result of one that failed there is a `NodeError`.
+        """
+
+    @property
     def log(self) -> Any:
         """A logger that names the task in every line."""
 

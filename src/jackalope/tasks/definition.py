@@ -47,6 +47,8 @@ from jackalope.tasks.serialization import (
 from jackalope.transport.address import Address
 
 if TYPE_CHECKING:
+    from jackalope.core.shapes.flow import Input
+    from jackalope.tasks.inputs import Inputs
     from jackalope.tasks.middleware import Middleware
     from jackalope.tasks.tracing import Traces
 
@@ -134,15 +136,32 @@ class TaskDefinition:
     # The worker's half.
 
     def arguments(
-        self, payload: bytes | Stream, content: Content | Literal[""] = ""
+        self,
+        payload: bytes | Stream,
+        content: Content | Literal[""] = "",
+        inputs: Sequence[Input] | None = None,
     ) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments of a call, and check them against the annotations.
 
         `DecodeFailed` names the first that does not fit.
+
+        Args:
+            payload: the call.
+            content: how it is encoded, if not as the definition says.
+            inputs: of a task of a flow, what its predecessors left.
         """
         content = content or self.content
         if content not in CONTENTS:
             raise DecodeFailed(f"{self.name}: content {content!r} is not known here")
+        if inputs is not None:
+            from jackalope.tasks.inputs import Inputs  # noqa: PLC0415  few tasks are of a flow
+
+            given = Inputs(inputs, content)
+            if content != "bytes":
+                return self._arguments_of_node(payload, content, given)
+            if inputs and not (payload.size if isinstance(payload, Stream) else payload):
+                first = given.first()
+                payload = first if self.shape.takes(Stream) else first.read()
         if content == "bytes" and self.shape.takes(Stream):
             return [payload if isinstance(payload, Stream) else Stream(payload)], {}
         if isinstance(payload, Stream):
@@ -154,14 +173,29 @@ class TaskDefinition:
         except DecodeFailed as error:
             raise DecodeFailed(f"{self.name}: {error}") from None
 
+    def _arguments_of_node(
+        self, payload: bytes | Stream, content: Literal["msgpack", "json"], inputs: Inputs
+    ) -> tuple[list[Any], dict[str, Any]]:
+        data = payload.read() if isinstance(payload, Stream) else payload
+        try:
+            return self.shape.read_with(data, content, inputs)
+        except DecodeFailed as error:
+            raise DecodeFailed(f"{self.name}: {error}") from None
+
     def call(
-        self, payload: bytes | Stream, content: Content | Literal[""] = "", **made: Any
+        self,
+        payload: bytes | Stream,
+        content: Content | Literal[""] = "",
+        inputs: Sequence[Input] | None = None,
+        /,
+        **made: Any,
     ) -> Any:
         """Call the function with what a payload says; a coroutine if the function is async.
 
-        `made` are the arguments that the worker makes.
+        `inputs` are what the predecessors of a node of a flow left, `made` the arguments that the
+        worker makes.
         """
-        args, kwargs = self.arguments(payload, content)
+        args, kwargs = self.arguments(payload, content, inputs)
         if made:
             args, kwargs = self.shape.complete(args, kwargs, made)
         return self.function(*args, **kwargs)
@@ -376,6 +410,51 @@ class Shape:
         except TypeError as error:
             raise DecodeFailed(str(error)) from None
         return args, kwargs
+
+    def read_with(
+        self, payload: bytes, content: Literal["msgpack", "json"], inputs: Inputs
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """Decode the arguments of a call of a flow, with results in the place of references.
+
+        `DecodeFailed` names the first that does not fit.
+        """
+        from jackalope.tasks.inputs import UNTOUCHED, Reader  # noqa: PLC0415  the same
+
+        if not payload:
+            return self.read(payload, content)
+        reader = self._readers.get(content)
+        if reader is None:
+            reader = self._readers[content] = self._make_reader(content)
+        find = Reader(inputs, content)
+
+        def read(name: str, raw: msgspec.Raw, decode: Decode) -> Any:
+            try:
+                value = find.read(raw, self._kinds.get(name, Any))
+                return decode(raw) if value is UNTOUCHED else value
+            except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
+                raise DecodeFailed(f"argument {name!r}: {error}") from None
+
+        try:
+            args, kwargs = decoder(content, RawCall)(payload)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise DecodeFailed(f"the payload is not a call: {error}") from None
+        places = chain(reader.positional, repeat(reader.rest))
+        args = [read(name, raw, decode) for (name, decode), raw in zip(places, args, strict=False)]
+        kwargs = {
+            name: read(name, raw, reader.named.get(name, reader.rest_named))
+            for name, raw in kwargs.items()
+        }
+        try:
+            self.check(args, kwargs)
+        except TypeError as error:
+            raise DecodeFailed(str(error)) from None
+        return args, kwargs
+
+    @property
+    def first_open(self) -> str:
+        """The name of the first parameter that an argument by place fills; empty if none is."""
+        open_ones = (name for name in self.positional if name not in self.dependencies)
+        return next(open_ones, self._rest)
 
     def kind_of_first(self) -> Any:
         """Return the type of the first argument."""

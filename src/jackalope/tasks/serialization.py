@@ -26,6 +26,7 @@ import msgspec
 from jackalope.core.limits import ERROR_CHARS_MAX
 from jackalope.core.task import Error
 from jackalope.errors import ConfigError, JackalopeError, kind_of
+from jackalope.tasks.references import Pending
 
 Content = Literal["msgpack", "json", "bytes"]
 CONTENTS: tuple[Content, ...] = get_args(Content)
@@ -74,9 +75,19 @@ def from_plain(kind: type, value: Any) -> Any:
 Encode = Callable[[Any], bytes]
 Decode = Callable[[bytes | msgspec.Raw], Any]
 
+
+def _to_msgpack(value: Any) -> Any:
+    """Do what `to_plain` does, and write references to results as MessagePack has them."""
+    return value.reference().extension() if isinstance(value, Pending) else to_plain(value)
+
+
+def _to_json(value: Any) -> Any:
+    return value.reference().plain() if isinstance(value, Pending) else to_plain(value)
+
+
 _encoders: dict[str, Encode] = {
-    "msgpack": msgspec.msgpack.Encoder(enc_hook=to_plain).encode,
-    "json": msgspec.json.Encoder(enc_hook=to_plain).encode,
+    "msgpack": msgspec.msgpack.Encoder(enc_hook=_to_msgpack).encode,
+    "json": msgspec.json.Encoder(enc_hook=_to_json).encode,
 }
 
 

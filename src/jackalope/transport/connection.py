@@ -534,17 +534,18 @@ async def send_parts(connection: Connection, chunks: AsyncIterator[bytes]) -> Bl
 
 
 async def fetch_parts(
-    connection: Connection, task: TaskId, *, fence: int = 0, payload: bool = False
+    connection: Connection, task: TaskId, *, fence: int = 0, payload: bool = False, node: str = ""
 ) -> AsyncGenerator[bytes, None]:
     """Yield the body of a task part by part; it is known to be whole when this ends.
 
-    `fence` proves that this worker runs the task; its payload is meant.
+    `fence` proves that this worker runs the task; its payload is meant, or with the name of a node
+    of its flow, what that one left for it.
     """
     length = _part_bytes(connection)
     hashed = blake2b(digest_size=16)
 
     def ask(offset: int) -> asyncio.Future[Any]:
-        return connection.request(Fetch(0, task, fence, offset, length, payload))
+        return connection.request(Fetch(0, task, fence, offset, length, payload, node))
 
     first = await ask(0)
     size, digest = first["size"], first["digest"]

@@ -218,6 +218,7 @@ class Fetch(Request):
     offset: int = 0  # where the part begins
     length: int = 0  # how long it is at most; 0 for as long as a part may be
     payload: bool = False  # the payload, not the result
+    node: str = ""  # with a fence: what this node of its flow left for the task, not its payload
 
 
 class Part(msgspec.Struct, frozen=True):

@@ -149,6 +149,87 @@ class TaskPage(msgspec.Struct, frozen=True):
     total: int | None = None  # how many there are on all pages, if that was asked for
 
 
+class NodeGroupView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A group of a flow."""
+
+    name: str
+    width: int = 0  # how many of its nodes may be released at once; 0 for all
+    is_open: bool = False  # it accepts nodes
+    total: int = 0  # how many nodes it has
+    done: int = 0  # how many of them have ended
+    succeeded: int = 0  # how many of these with success
+
+
+class AttemptView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An attempt at a node of a flow: where, and from when to when."""
+
+    worker: str
+    assigned_us: int
+    started_us: int = 0
+    ended_us: int = 0  # 0 while it is under way
+    outcome: str = ""  # how it ended: what the history of the task calls it
+
+
+class NodeView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A node of a flow: a task, and how it is connected with the others."""
+
+    id: TaskId
+    node: str  # its name in the flow
+    state: State
+    queue: str
+    name: str = ""  # the name of its task
+    after: tuple[TaskId, ...] = ()  # the nodes that it waits for
+    group: str = ""  # the group that it is a member of
+    groups: tuple[str, ...] = ()  # the groups that it waits for
+    need: int = 0  # how many of those must succeed; 0 for all
+    collect: bool = False  # it runs also after failures
+    compensates: str = ""  # the node that it undoes, if it is a compensation
+    worker: str = ""
+    attempts: tuple[AttemptView, ...] = ()  # the last of them, the oldest first
+    created_us: int = 0
+    started_us: int = 0
+    ended_us: int = 0
+    result_size: int = 0
+    reason: Reason | None = None
+    error: ErrorView | None = None
+    index: int = 0  # its place among the nodes of its flow
+
+
+class FlowView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A flow: how far it has come, its groups, and a page of its nodes, which lists leave out."""
+
+    id: TaskId
+    name: str
+    state: State
+    queue: str
+    total: int = 0  # how many nodes it has
+    done: int = 0  # how many of them have ended
+    succeeded: int = 0
+    dead: int = 0
+    killed: int = 0
+    phase: str = ""  # `running`, `stopping` or `compensating`; empty once it has ended
+    on_failure: str = ""
+    output: str = ""  # the node whose result is the flow's
+    alias: str = ""
+    tags: tuple[str, ...] = ()
+    by: str = ""
+    created_us: int = 0
+    expires_us: int = 0  # its deadline
+    ended_us: int = 0
+    reason: Reason | None = None
+    error: ErrorView | None = None
+    groups: tuple[NodeGroupView, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    cursor: str = ""  # requests the next page of nodes, if it is not empty
+
+
+class FlowPage(msgspec.Struct, frozen=True):
+    """A page of flows; a cursor that is not empty requests the next one."""
+
+    flows: list[FlowView]
+    cursor: str = ""
+
+
 class HistoryEntryView(msgspec.Struct, frozen=True, omit_defaults=True):
     """One entry of a task's history."""
 

@@ -27,8 +27,9 @@ from jackalope.core.commands import Fail, Finish, Held, Verdict
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
 from jackalope.core.ids import id_text
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import TIME_US_MAX
-from jackalope.core.task import Error
+from jackalope.core.task import Error, OnDependency
 from jackalope.errors import JackalopeError
 from jackalope.tasks.context import current
 from jackalope.tasks.serialization import (
@@ -46,6 +47,7 @@ from jackalope.worker.context import Cancelled
 
 if TYPE_CHECKING:
     from jackalope.core.commands import AnswerSignal, RecordStep, Suspend
+    from jackalope.core.shapes.flow import Input
     from jackalope.tasks.definition import TaskDefinition, TaskSource
     from jackalope.tasks.middleware import HookedRun
 
@@ -206,9 +208,12 @@ class Attempt:
         definition, content = self.definition, self._content()
         may_stream = definition.is_async and (content or definition.content) == "bytes"
         is_hooked = bool(definition.middleware or definition.dependencies)
-        if definition.traces is None and not may_stream and not is_hooked:
+        inputs = self.inputs
+        if definition.traces is None and not may_stream and not is_hooked and inputs is None:
             return definition.call(payload, content)
         call: Callable[..., Any] = partial(definition.call, payload, content)
+        if inputs is not None:
+            call = partial(definition.call, payload, content, inputs)
         if may_stream:
             call = partial(_spooling, call)
         if is_hooked:
@@ -235,6 +240,26 @@ class Attempt:
         outcome = self.raised(error)
         may_retry = isinstance(outcome, Failed) and outcome.verdict is Verdict.RETRY
         return may_retry and (self.assignment.retries_left != 0 or isinstance(error, RetryLater))
+
+    @property
+    def inputs(self) -> tuple[Input, ...] | None:
+        """What the predecessors of a task of a flow left; None if it is of none.
+
+        Failures are for those that collect them. One that needs only some has the results alone.
+        """
+        given = self.assignment
+        if given.options.node is None and not given.inputs:
+            return None
+        if given.options.on_dependency is OnDependency.RUN:
+            return given.inputs
+        return tuple(each for each in given.inputs if each.state is State.SUCCEEDED)
+
+    def values_of_inputs(self) -> dict[str, Any]:
+        """Return what its predecessors left, by the names of their nodes."""
+        from jackalope.tasks.inputs import Inputs  # noqa: PLC0415  few tasks are of a flow
+
+        content = self._content() or self.definition.content
+        return Inputs(self.inputs or (), content).all()
 
     def remove_files(self) -> None:
         for file in self.files:

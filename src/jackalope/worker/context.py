@@ -74,6 +74,10 @@ class TaskContext:
         return headers_shown(given.options.headers, given.envelope)
 
     @property
+    def inputs(self) -> dict[str, Any]:
+        return self._attempt.values_of_inputs()
+
+    @property
     def log(self) -> Any:
         if self._log is None:
             if self._begin_log is not None:

@@ -125,13 +125,16 @@ class Reports:
             line.ask(StartAttempts(0, [attempt.held for attempt in part]), answered)
         return self.flush()
 
-    async def fetch(self, attempt: Attempt) -> BlobRef:
-        """Fetch the payload of an attempt into a temporary file, and return where it is."""
+    async def fetch(self, attempt: Attempt, node: str = "") -> BlobRef:
+        """Fetch the payload of an attempt into a temporary file, and return where it is.
+
+        With the name of a node of its flow, what that one left is meant.
+        """
         with NamedTemporaryFile(prefix=SPOOL_PREFIX, delete=False) as file:
             attempt.files.append(file.name)
             for left in reversed(range(_FETCH_TRIES)):
                 try:
-                    await self._fetch_into(file, attempt)
+                    await self._fetch_into(file, attempt, node)
                     break
                 except ConnectionLost:
                     if not left:
@@ -139,14 +142,16 @@ class Reports:
                     await asyncio.sleep(_AGAIN_S)
             return BlobRef(file.name, file.tell())
 
-    async def _fetch_into(self, file: IO[bytes], attempt: Attempt) -> None:
+    async def _fetch_into(self, file: IO[bytes], attempt: Attempt, node: str) -> None:
         line = self._line
         if line is None:
             raise ConnectionLost("the connection was lost while a payload was fetched")
         file.seek(0)
         file.truncate()
         held = attempt.held
-        parts = fetch_parts(cast("Connection", line), held.task, fence=held.fence, payload=True)
+        parts = fetch_parts(
+            cast("Connection", line), held.task, fence=held.fence, payload=True, node=node
+        )
         async with aclosing(parts):
             async for part in parts:
                 await asyncio.to_thread(file.write, part)

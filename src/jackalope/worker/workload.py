@@ -333,7 +333,7 @@ class Workload:
     def _hand_over(self, batch: list[Attempt]) -> None:
         by_kind: dict[str, list[Attempt]] = {}
         for attempt in batch:
-            if type(attempt.assignment.payload) is not bytes and not attempt.files:
+            if not attempt.files and _is_elsewhere(attempt.assignment):
                 self._fetches[attempt] = self._loop.create_task(self._fetch(attempt))
                 continue
             by_kind.setdefault(attempt.definition.isolation, []).append(attempt)
@@ -343,16 +343,32 @@ class Workload:
     async def _fetch(self, attempt: Attempt) -> None:
         """Fetch a payload that came in no frame into a file, and then run the attempt."""
         try:
-            body = await self.reports.fetch(attempt)
+            given = await self._fetched(attempt)
         except (JackalopeError, OSError) as error:
             self._mailbox.ended(attempt, Failed(error_of(error)))
         except asyncio.CancelledError:
             self._mailbox.ended(attempt, Stopped("its payload was being fetched"))
         else:
-            attempt.assignment = msgspec.structs.replace(attempt.assignment, payload=body)
+            attempt.assignment = given
             self._hand_over([attempt])
         finally:
             self._fetches.pop(attempt, None)
+
+    async def _fetched(self, attempt: Attempt) -> Assignment:
+        """Return an assignment whose bodies are all here, or in files."""
+        given = attempt.assignment
+        if type(given.payload) is not bytes:
+            payload = await self.reports.fetch(attempt)
+            given = msgspec.structs.replace(given, payload=payload)
+        if not given.inputs:
+            return given
+        inputs = [
+            each
+            if type(each.result) is bytes
+            else msgspec.structs.replace(each, result=await self.reports.fetch(attempt, each.node))
+            for each in given.inputs
+        ]
+        return msgspec.structs.replace(given, inputs=tuple(inputs))
 
     def _executor_of(self, attempt: Attempt) -> Executor:
         return self._executors[attempt.definition.isolation]
@@ -516,6 +532,13 @@ class Workload:
             "store large data elsewhere and return a reference"
         )
         return Failed(Error("TooLarge", message), Verdict.DEAD)
+
+
+def _is_elsewhere(given: Assignment) -> bool:
+    """Return whether a body of an assignment came in no frame."""
+    if type(given.payload) is not bytes:
+        return True
+    return bool(given.inputs) and any(type(each.result) is not bytes for each in given.inputs)
 
 
 def _nothing(*_: object) -> None:

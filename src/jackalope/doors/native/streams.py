@@ -139,7 +139,7 @@ class Streams:
         """Read a part of a body; raises `Refused` if the peer may not see it."""
         if message.fence:
             lease = Held(message.task, message.fence)
-            held = await leased_payload(self._broker, session, lease)
+            held = await leased_payload(self._broker, session, lease, message.node)
         else:
             about = About(id=message.task)
             _, bodies = await task_and_bodies(self._broker, namespace, about)

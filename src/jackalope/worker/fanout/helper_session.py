@@ -113,9 +113,11 @@ class HelpDefinition(TaskDefinition):
         """None: they are made for each item."""
         return {}
 
-    def call(self, payload: bytes | Stream, content: str = "", **made: Any) -> Any:
+    def call(
+        self, payload: bytes | Stream, content: str = "", inputs: object = None, /, **made: Any
+    ) -> Any:
         """Help, and return when that is over; a coroutine if the function is one."""
-        del content, made  # An order has neither.
+        del content, inputs, made  # An order has none of these.
         data = payload.read() if isinstance(payload, Stream) else payload
         order = msgspec.msgpack.decode(data, type=Order)
         line = Line(order, self, self._functions)
