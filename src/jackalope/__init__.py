@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from jackalope.client.admin import Acted
     from jackalope.client.app import Jackalope
+    from jackalope.client.flows.flow import Flow, FlowHandle
+    from jackalope.client.flows.parts import Group, Step, chain, group
     from jackalope.client.handle import Handle, as_completed, gather
     from jackalope.client.messages import BroadcastMessage
     from jackalope.client.requests import Answer, Asked
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     )
     from jackalope.tasks.context import current
     from jackalope.tasks.dependencies import INJECTED, Depends
+    from jackalope.tasks.inputs import NodeError
     from jackalope.tasks.middleware import Middleware, Submission
     from jackalope.tasks.serialization import DecodeFailed, EncodeFailed, Stream
     from jackalope.worker.attempt import Reject, RetryLater, StepRefused, Suspension
@@ -66,6 +69,9 @@ _HOMES = {
     "Depends": "jackalope.tasks.dependencies",
     "EncodeFailed": "jackalope.tasks.serialization",
     "Filter": "jackalope.core.filter",
+    "Flow": "jackalope.client.flows.flow",
+    "FlowHandle": "jackalope.client.flows.flow",
+    "Group": "jackalope.client.flows.parts",
     "Handle": "jackalope.client.handle",
     "INJECTED": "jackalope.tasks.dependencies",
     "ItemError": "jackalope.worker.fanout.ledger",
@@ -73,6 +79,7 @@ _HOMES = {
     "JackalopeError": "jackalope.errors",
     "MaxLength": "jackalope.errors",
     "Middleware": "jackalope.tasks.middleware",
+    "NodeError": "jackalope.tasks.inputs",
     "PartlyRejected": "jackalope.errors",
     "ProtocolError": "jackalope.errors",
     "Reason": "jackalope.core.lifecycle",
@@ -81,6 +88,7 @@ _HOMES = {
     "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
+    "Step": "jackalope.client.flows.parts",
     "StepRefused": "jackalope.worker.attempt",
     "Stream": "jackalope.tasks.serialization",
     "Submission": "jackalope.tasks.middleware",
@@ -91,8 +99,10 @@ _HOMES = {
     "Timeout": "jackalope.errors",
     "Uploaded": "jackalope.client.session.outbox",
     "as_completed": "jackalope.client.handle",
+    "chain": "jackalope.client.flows.parts",
     "current": "jackalope.tasks.context",
     "gather": "jackalope.client.handle",
+    "group": "jackalope.client.flows.parts",
 }
 
 __all__ = [
@@ -113,12 +123,16 @@ __all__ = [
     "Depends",
     "EncodeFailed",
     "Filter",
+    "Flow",
+    "FlowHandle",
+    "Group",
     "Handle",
     "ItemError",
     "Jackalope",
     "JackalopeError",
     "MaxLength",
     "Middleware",
+    "NodeError",
     "PartlyRejected",
     "ProtocolError",
     "Reason",
@@ -127,6 +141,7 @@ __all__ = [
     "RetryLater",
     "SoftTimeout",
     "State",
+    "Step",
     "StepRefused",
     "Stream",
     "Submission",
@@ -138,8 +153,10 @@ __all__ = [
     "Uploaded",
     "__version__",
     "as_completed",
+    "chain",
     "current",
     "gather",
+    "group",
 ]
 
 

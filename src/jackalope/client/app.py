@@ -32,6 +32,7 @@ from typing import (
 from jackalope import __version__
 from jackalope.client import option_checks
 from jackalope.client.extending import Extending
+from jackalope.client.flows.flow import FlowHandle
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
@@ -56,6 +57,7 @@ from jackalope.transport.address import Address, parse_address
 from jackalope.transport.connection import Connection, new_event_loop
 from jackalope.transport.connector import Dial
 from jackalope.wire.messages import Hello
+from jackalope.wire.views import FlowPage, FlowView
 
 if TYPE_CHECKING:
     from jackalope.embedded import EmbeddedBroker
@@ -74,6 +76,9 @@ DEFAULT_ADDRESS = "jackalope://localhost:7420"
 #: The variable with the token, if none is given.
 TOKEN_VARIABLE = "JACKALOPE_TOKEN"  # noqa: S105  its name is no secret
 DEFAULT_TIMEOUT_S = 30.0
+
+#: How many flows of a list are asked for at once.
+PAGE_FLOWS = 500
 
 
 class Jackalope(Requests, Calling, Scheduling, Extending):
@@ -400,6 +405,33 @@ class Jackalope(Requests, Calling, Scheduling, Extending):
         """
         one_of("content", option_checks.content, content)
         return Handle(self, to_task_id(task), partial(decode_value, content, kind=returns))
+
+    def flow_handle(self, flow: object) -> FlowHandle[Any]:
+        """Return the handle of a flow that was submitted before, here or elsewhere.
+
+        Args:
+            flow: its id: bytes, hexadecimal text or a UUID.
+
+        Raises:
+            ConfigError: it names no flow.
+        """
+        return FlowHandle(self, to_task_id(flow))
+
+    async def flows(self, **conditions: Any) -> AsyncIterator[FlowView]:
+        """Yield the flows of the namespace, newest first, without their nodes.
+
+        Args:
+            conditions: `states`, `queue`, `name`, `tag` and `text`, as `tasks` takes them.
+        """
+        cursor = ""
+        while True:
+            about = {**conditions, "cursor": cursor, "limit": PAGE_FLOWS}
+            page = await self.query("flows", about, FlowPage)
+            for view in page.flows:
+                yield view
+            cursor = page.cursor
+            if not cursor:
+                return
 
     # For this package.
 

@@ -9,9 +9,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import cached_property, partial, update_wrapper
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from jackalope.client import option_checks
+from jackalope.client.flows.parts import Group, Step
 from jackalope.client.handle import Handle
 from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
@@ -33,6 +45,7 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
 
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 
@@ -210,6 +223,40 @@ class Task(Generic[P, R]):
             await handle.retry()  # Or this attempt would fail as the last one did.
         return handle
 
+    @overload
+    def step(self, *args: P.args, **kwargs: P.kwargs) -> Step[R]: ...
+
+    @overload
+    def step(self: Task[Concatenate[Any, Q], R], *args: Q.args, **kwargs: Q.kwargs) -> Step[R]: ...
+
+    def step(self, *args: Any, **kwargs: Any) -> Step[Any]:
+        """Make a step of a flow: `resize.step("cat.png", width=320) >> publish.step()`.
+
+        Arguments may be results of other steps, `a.result`. The first argument by place may be
+        left out where the step follows another with `>>`, whose result it then is.
+        """
+        return Step(self, args, kwargs)
+
+    def steps(
+        self,
+        items: Iterable[Any],
+        *,
+        name: str = "",
+        width: int = 0,
+        open: bool = False,  # noqa: A002
+    ) -> Group[R]:
+        """Make a group of steps, one for each item: `resize.steps(paths) >> merge.step()`.
+
+        Args:
+            items: the only argument of each step, or what `call` returns.
+            name: the name of the group in the flow.
+            width: how many of the steps may run at once; 0 for all.
+            open: accept more steps later.
+        """
+        calls = (item if isinstance(item, Call) else Call((item,), {}) for item in items)
+        members = [Step[R](self, call.args, call.kwargs) for call in calls]
+        return Group(members, name=name, width=width, open=open)
+
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call:
         """Put down the arguments of one task for `submit_many`, where a type checker sees them."""
         return Call(args, kwargs)
@@ -280,7 +327,7 @@ class Task(Generic[P, R]):
     def _spec(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
         if plan.is_request:
             return self._request(args, kwargs)
-        return plan.spec(plan.id or new_task_id(), self._payload(args, kwargs))
+        return plan.spec(plan.id or new_task_id(), self.payload_of(args, kwargs))
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> TaskSpec:
         """Return the task that `submit` would send, without sending it.
@@ -302,7 +349,7 @@ class Task(Generic[P, R]):
             self._spec(plan, scheduled.args, scheduled.kwargs), plan.expires_us
         )
 
-    def _payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def payload_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Encode a call; a stream is the payload itself."""
         if len(args) == 1 and not kwargs and isinstance(args[0], Stream):
             if self.definition.content != "bytes":
@@ -319,7 +366,7 @@ class Task(Generic[P, R]):
         self, plan: Plan, calls: Iterable[tuple[Any, ...] | Call], handles: list[Handle[R]]
     ) -> Iterator[TaskSpec]:
         """Make the tasks of a bulk submit, and a handle for each."""
-        app, payload, result = self.app, self._payload, self.definition.result
+        app, payload, result = self.app, self.payload_of, self.definition.result
         no_kwargs: dict[str, Any] = {}
         for call in calls:
             if isinstance(call, Call):

@@ -6,6 +6,6 @@ a worker into the test.
 """
 
 from jackalope.testing.virtual_broker import VirtualBroker, embedded
-from jackalope.testing.virtual_handle import VirtualHandle
+from jackalope.testing.virtual_handle import VirtualFlow, VirtualHandle
 
-__all__ = ["VirtualBroker", "VirtualHandle", "embedded"]
+__all__ = ["VirtualBroker", "VirtualFlow", "VirtualHandle", "embedded"]

@@ -33,6 +33,7 @@ import msgspec
 
 from jackalope.calendar import CronCalendar
 from jackalope.client.app import Jackalope, taken_over
+from jackalope.client.flows.flow import Flow
 from jackalope.client.task import Task
 from jackalope.core import Core
 from jackalope.core.assertions import must
@@ -81,8 +82,8 @@ from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import running
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
-from jackalope.testing.virtual_door import VirtualLine, Wait, Wire
-from jackalope.testing.virtual_handle import VirtualHandle
+from jackalope.testing.virtual_door import VirtualLine, Wait, Wire, on_virtual_clock, specs_in
+from jackalope.testing.virtual_handle import VirtualFlow, VirtualHandle
 from jackalope.transport.address import parse_address
 from jackalope.worker.attempt import Attempt, Failed, Finished, Left, Listener, Stopped, Suspension
 from jackalope.worker.context import TaskContext
@@ -182,6 +183,24 @@ class VirtualBroker:
         if isinstance(answer, AcceptedRequests):
             return VirtualHandle(self, answer.served[0][1].task, definition)
         return VirtualHandle(self, spec.id, definition)
+
+    def submit_flow(self, flow: Flow[R]) -> VirtualFlow[R]:
+        """Submit a flow. None of its nodes runs before `run` or `advance`.
+
+        Raises:
+            Rejected: the core did not accept it.
+        """
+        made = flow.assemble()
+        for step in made.names:
+            for each in (step, step.compensation):
+                if each is not None:
+                    self._definitions[each.task.definition.name] = each.task.definition
+                    self._line.note(each.task.app)
+        command = on_virtual_clock(made.command, self.now_us)
+        for spec in specs_in(command):
+            spec.payload = self._store(spec.payload)
+        self._ask(command)
+        return VirtualFlow(self, made)
 
     def run(self) -> int:
         """Run every task that may run now, and what follows from it; return how many attempts."""
@@ -325,7 +344,10 @@ class VirtualBroker:
         if definition is None:
             known = "no application that was used with this broker has it"
             return Failed(Error("UnknownTask", f"no task is called {given.name!r}: {known}"))
-        whole = msgspec.structs.replace(given, payload=self.load(given.payload))
+        inputs = tuple(
+            msgspec.structs.replace(each, result=self.load(each.result)) for each in given.inputs
+        )
+        whole = msgspec.structs.replace(given, payload=self.load(given.payload), inputs=inputs)
         return copy_context().run(_outcome, Attempt(whole, definition, ear))
 
     def _definition_of(self, given: Assignment) -> TaskDefinition | None:
@@ -460,9 +482,8 @@ class VirtualBroker:
     def take(self, wire: Wire, command: AnyCommand) -> None:
         """Take a command of an application."""
         with self._lock:
-            if isinstance(command, SubmitTasks):
-                for spec in command.tasks:
-                    spec.payload = self._store(spec.payload)
+            for spec in specs_in(command):
+                spec.payload = self._store(spec.payload)
             if isinstance(command, WatchTasks):
                 held = self._effects_of(command)
                 reply = next(effect for effect in held if isinstance(effect, Reply))

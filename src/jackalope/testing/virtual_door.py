@@ -9,28 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from jackalope import __version__
 from jackalope.broker.queries import Refused
+from jackalope.broker.views.flows import flow_view, node_views
 from jackalope.broker.views.tasks import explanation_of, history_of, view_of_task
 from jackalope.core import Core
 from jackalope.core.commands import AnyCommand, SubmitTasks, WatchTasks
+from jackalope.core.commands.flows import AnyFlow, SubmitFlow
 from jackalope.core.effects import Effect, Reply
 from jackalope.core.explain import explain
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.task import Task, TaskSpec
+from jackalope.core.task import Task, TaskSpec, to_row
 from jackalope.doors.native.commands import ForCore, commands_of
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
 from jackalope.errors import ConnectionLost
 from jackalope.transport.connection import Connection
 from jackalope.wire.frames import FRAME_BYTES_MAX, VERSION, FrameReader
 from jackalope.wire.messages import Ack, AnyMessage, Hello, Query, Welcome
+from jackalope.wire.views import FlowView
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
@@ -143,7 +146,7 @@ class Wire(asyncio.Transport):
             elif isinstance(message, ForCore):
                 # A virtual broker is one namespace, whatever those of the applications.
                 for command in commands_of(message, self.session, "default", self._name)[0]:
-                    self._broker.take(self, _on_virtual_clock(command, self._broker.now_us))
+                    self._broker.take(self, on_virtual_clock(command, self._broker.now_us))
             elif ref:
                 self._send(codec.encode(answer(ref, Refusal(Code.INVALID, _NO_MESSAGES))))
         except Refused as refused:
@@ -159,13 +162,20 @@ class Wire(asyncio.Transport):
             self.loop.call_soon_threadsafe(call, given)
 
 
-def _on_virtual_clock(command: AnyCommand, now_us: int) -> AnyCommand:
+def on_virtual_clock(command: AnyCommand, now_us: int) -> AnyCommand:
     """Move the times that a client has counted from the real clock."""
-    if isinstance(command, SubmitTasks):
-        ahead_us = now_us - time.time_ns() // 1_000
-        for spec in command.tasks:
-            _move(spec, ahead_us)
+    ahead_us = now_us - time.time_ns() // 1_000
+    for spec in specs_in(command):
+        _move(spec, ahead_us)
     return command
+
+
+def specs_in(command: AnyCommand) -> Sequence[TaskSpec]:
+    """Return the tasks that a command submits."""
+    if isinstance(command, SubmitTasks):
+        return command.tasks
+    nodes = [each.spec for each in command.nodes] if isinstance(command, AnyFlow) else []
+    return [command.flow, *nodes] if isinstance(command, SubmitFlow) else nodes
 
 
 def _move(spec: TaskSpec, by_us: int) -> None:
@@ -190,8 +200,17 @@ def _answer(core: Core, query: Query) -> Any:
     return show(core, task)
 
 
+def _flow(core: Core, flow: Task) -> FlowView:
+    if flow.options.flow is None:
+        raise Refused(Refusal(Code.UNKNOWN_TASK, f"task {flow.id.hex()} is not a flow"))
+    tasks = core.book.tasks.values()
+    nodes = node_views([to_row(task) for task in tasks if task.options.parent == flow.id])
+    return msgspec.structs.replace(flow_view(flow), nodes=nodes)
+
+
 _QUESTIONS: dict[str, Callable[[Core, Task], Any]] = {
     "task": view_of_task,
+    "flow": _flow,
     "explain": explanation_of,
     "history": history_of,
 }

@@ -5,13 +5,16 @@ Looks at the core directly and lets no time pass; the broker runs what is to run
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from jackalope.client.flows.flow import Assembled
+from jackalope.client.flows.parts import Step
 from jackalope.core.commands import Action
 from jackalope.core.durations import SECOND
 from jackalope.core.explain import Explanation, explain, history
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.flow import node_id
 from jackalope.core.task import HistoryEntry
 from jackalope.core.task import Task as CoreTask
 from jackalope.errors import TaskFailed
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
     from jackalope.testing.virtual_broker import VirtualBroker
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 
 class VirtualHandle(Generic[R]):
@@ -99,3 +103,41 @@ class VirtualHandle(Generic[R]):
     @property
     def _task(self) -> CoreTask:
         return self._broker.core.book.tasks[self.id]
+
+
+class VirtualFlow(VirtualHandle[R]):
+    """A flow of a virtual broker."""
+
+    def __init__(self, broker: VirtualBroker, made: Assembled) -> None:
+        output = made.output
+        definition = output.task.definition if isinstance(output, Step) else _ANY
+        super().__init__(broker, made.command.flow.id, definition)
+        self._made = made
+
+    @overload
+    def node(self, node: Step[S]) -> VirtualHandle[S]: ...
+
+    @overload
+    def node(self, node: str) -> VirtualHandle[Any]: ...
+
+    def node(self, node: Step[S] | str) -> VirtualHandle[Any]:
+        """Return a node: that of a step, or by its name.
+
+        Raises:
+            LookupError: the flow has no such node.
+        """
+        names = {name: step for step, name in self._made.names.items()}
+        name = node if isinstance(node, str) else self._made.names[node]
+        definition = names[name].task.definition
+        return VirtualHandle(self._broker, node_id(self.id, name), definition)
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The states of its nodes, by name."""
+        return {name: self.node(name).state for name in self._made.names.values()}
+
+
+def _nothing() -> Any: ...
+
+
+_ANY = TaskDefinition(_nothing, name="flow")

@@ -46,6 +46,7 @@ from jackalope.client.session.watches import Ends, Follower, Watches
 from jackalope.client.submit_options import UNSET
 from jackalope.core.assertions import must
 from jackalope.core.commands import Command
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.effects import Served, TaskEnded, TaskProgressed
 from jackalope.core.ids import TaskId
 from jackalope.core.refusals import Code
@@ -198,6 +199,44 @@ class Session:
                 except Rejected as error:
                     if not is_lost(error, spec):
                         await wait_for(error, wait_for_room)
+
+    async def submit_flow(
+        self,
+        command: SubmitFlow | AddNodes,
+        *,
+        wait_for_room: bool = False,
+        timeout_s: float | None,
+    ) -> None:
+        """Submit a flow, or nodes for its open groups; durable with the broker when this returns.
+
+        Ids of nodes follow from that of the flow, so that it can be repeated.
+
+        Raises:
+            Rejected: the broker did not accept it.
+            Timeout: no answer came in time.
+        """
+        large = [node.spec for node in command.nodes if is_large(node.spec)]
+        within_s = None if timeout_s is None or large else timeout_s
+        async with Within(within_s, lambda: self._no_answer("submit of a flow")):
+            while True:
+                whole = await self._with_bodies(command) if large else command
+                try:
+                    await self.request(whole, timeout_s=timeout_s)
+                except Rejected as error:
+                    if not any(is_lost(error, spec) for spec in large):
+                        await wait_for(error, wait_for_room)
+                else:
+                    return
+
+    async def _with_bodies(self, command: SubmitFlow | AddNodes) -> SubmitFlow | AddNodes:
+        """Upload the large payloads of nodes, and return the command that names them."""
+        nodes = [
+            msgspec.structs.replace(node, spec=await self._with_body(node.spec))
+            if is_large(node.spec)
+            else node
+            for node in command.nodes
+        ]
+        return msgspec.structs.replace(command, nodes=nodes)
 
     async def serve(
         self,
@@ -548,6 +587,14 @@ class TracedSession(Session):
         """Submit a task; the span ends when it is durable."""
         with self._traces.submitting(spec):
             return await super().submit(spec, fence, **more)
+
+    async def submit_flow(self, command: SubmitFlow | AddNodes, **more: Any) -> None:
+        """Submit a flow or some nodes, each with a span of its own."""
+        nodes = [
+            msgspec.structs.replace(node, spec=self._traces.submitted(node.spec))
+            for node in command.nodes
+        ]
+        await super().submit_flow(msgspec.structs.replace(command, nodes=nodes), **more)
 
     async def serve(
         self, spec: TaskSpec, fence: int = 0, **more: Any

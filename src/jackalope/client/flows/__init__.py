@@ -1,0 +1,1 @@
+"""Flows: graphs of tasks, written as Python and submitted at once."""
