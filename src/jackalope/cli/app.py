@@ -160,6 +160,12 @@ def _schedules() -> typer.Typer:
     return _add(group, connected, *rest)
 
 
+def _flow() -> typer.Typer:
+    from jackalope.cli import flows
+
+    return _group(flows.submit, flows.list_, flows.show)
+
+
 def _cache() -> typer.Typer:
     from jackalope.cli.commands import cache
 
@@ -226,6 +232,7 @@ _GROUPS = {
     "queues": _queues,
     "limits": _limits,
     "schedules": _schedules,
+    "flow": _flow,
     "pools": _pools,
     "cache": _cache,
     "keys": _keys,
@@ -271,6 +278,7 @@ PANELS = {
         "explain": "Explain why a task is not running, where it runs, or how it ended.",
         "history": "Show what happened to a task: when, what, and by whom.",
         "tail": "Show events as they happen.",
+        "flow": "Submit flows, which are graphs of tasks, list them and show them.",
     },
     "Act on tasks": {
         "cancel": "Cancel tasks that have not started.",

@@ -126,6 +126,17 @@ def _complete_states() -> Iterable[str]:
     return [*STATES, *STATE_SETS]
 
 
+def states_of(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the states that names of states and of sets of them stand for."""
+    found: list[str] = []
+    for name in names:
+        if name not in STATES and name not in STATE_SETS:
+            known = ", ".join(_complete_states())
+            raise Failure(f"unknown state {name!r}; use {known}", code=Exit.USAGE)
+        found += STATE_SETS.get(name, (name,))
+    return tuple(dict.fromkeys(found))
+
+
 @dataclass
 class Which(Options):
     """Which tasks are meant, by what they are."""
@@ -173,13 +184,7 @@ class Which(Options):
         return not any(vars(self).values())
 
     def states(self) -> tuple[str, ...]:
-        found: list[str] = []
-        for name in self.state or ():
-            if name not in STATES and name not in STATE_SETS:
-                known = ", ".join(_complete_states())
-                raise Failure(f"unknown state {name!r}; use {known}", code=Exit.USAGE)
-            found += STATE_SETS.get(name, (name,))
-        return tuple(dict.fromkeys(found))
+        return states_of(self.state or ())
 
     async def filter(self, client: "Jackalope") -> "Filter":
         """Return these options as the broker takes them."""

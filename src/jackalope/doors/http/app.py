@@ -43,6 +43,7 @@ from jackalope.doors.http.rest import (
     api_keys,
     cluster,
     events,
+    flows,
     queues,
     requests,
     schedules,
@@ -61,7 +62,7 @@ ROUTES: list[Route] = [
     *(*dashboard.routes, *openapi.routes),
     *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
-    *(*workers.routes, *worker_api.routes, *stats.routes, *schedules.routes),
+    *(*workers.routes, *worker_api.routes, *stats.routes, *schedules.routes, *flows.routes),
     *(*events.routes, *events.updates, *api_keys.routes, *cluster.routes),
 ]
 

@@ -127,10 +127,13 @@ class HttpWorker(LocalWorker):
             raise Refused(body)
         return assignments
 
-    async def payload_of(self, held: Held) -> Body:
-        """Return the payload of an attempt of the worker, and take the question for a heartbeat."""
+    async def payload_of(self, held: Held, node: str = "") -> Body:
+        """Return the payload of an attempt of the worker, and take the question for a heartbeat.
+
+        With the name of a node of its flow: what that one left for it.
+        """
         await self.ask(Heartbeat())
-        return await leased_payload(self.broker, self.session, held)
+        return await leased_payload(self.broker, self.session, held, node)
 
     def touch(self) -> None:
         """Prove the worker alive while bytes of its pass, however long that takes."""

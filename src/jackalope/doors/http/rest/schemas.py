@@ -349,6 +349,8 @@ show_answer = shape_of(
     identity=(Identity, lambda view: view.identity.hex()),
 )
 
+show_error = shape_of(ErrorView, "ErrorShown", "What a worker says went wrong.")
+
 show = shape_of(
     TaskView,
     "TaskShown",
@@ -370,7 +372,7 @@ show = shape_of(
     },
     nullable=("worker", "parent", "fence", "waits_for"),
     inner={
-        "error": shape_of(ErrorView, "ErrorShown", "What a worker says went wrong."),
+        "error": show_error,
         "progress": shape_of(ProgressView, "ProgressShown", "How far an attempt has come."),
         "request": shape_of(
             RequestView,
@@ -454,6 +456,13 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
         task.payload,
         None if options == NO_OPTIONS else options,
     )
+
+
+def with_sound_headers(options: Options | None) -> Options | None:
+    """Return options whose headers can be kept."""
+    if options is None or not options.headers:
+        return options
+    return msgspec.structs.replace(options, headers=_to_keep(options.headers))
 
 
 def _to_keep(headers: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from jackalope.core.commands import (
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted, Answered, Assignment, StepDone, Suspended
 from jackalope.core.ids import TaskId, as_task_id, id_text
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import (
     ERROR_CHARS_MAX,
     ITEMS_PER_COMMAND_MAX,
@@ -47,7 +48,8 @@ from jackalope.core.limits import (
     STEPS_PER_TASK_MAX,
 )
 from jackalope.core.shapes.envelope import headers_shown
-from jackalope.core.task import BlobRef, Error, Signal
+from jackalope.core.shapes.flow import Input
+from jackalope.core.task import BlobRef, Error, Signal, size_of
 from jackalope.doors.http.asgi import Response, gone
 from jackalope.doors.http.bodies import body_response, receiving
 from jackalope.doors.http.errors import Rejected
@@ -71,12 +73,16 @@ from jackalope.doors.http.rest.schemas import (
     Wait,
     about,
     from_seconds,
+    show_error,
 )
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import HttpWorker
+from jackalope.wire.views import ErrorView, view_as
 
 routes = Routes("/api/v1", has_namespace=True)
+
+ErrorShown: Any = show_error.shown
 
 
 #: How many numbers a worker may report about itself.
@@ -156,6 +162,18 @@ class StepGiven(msgspec.Struct):
     is_late: bool
 
 
+class InputShown(msgspec.Struct):
+    """What a predecessor of a node of a flow left. A large result is not in it; `/input` has it."""
+
+    node: str
+    group: str
+    task_id: Id
+    state: State
+    result: bytes | None
+    result_size: int
+    error: ErrorShown | None
+
+
 class AssignedTask(msgspec.Struct):
     """A task for a worker. A large payload is not in it; `/payload` has it."""
 
@@ -171,6 +189,7 @@ class AssignedTask(msgspec.Struct):
     headers: dict[str, Any]
     tags: tuple[str, ...]
     steps: list[StepGiven]
+    inputs: list[InputShown] = []
 
 
 class SignalAskedShown(msgspec.Struct):
@@ -278,6 +297,20 @@ def _show_assignment(given: Assignment) -> AssignedTask:
         headers=headers_shown(given.options.headers, given.envelope),
         tags=given.options.tags,
         steps=[StepGiven(step.index, step.name, step.result, step.is_late) for step in given.steps],
+        inputs=[_show_input(each) for each in given.inputs],
+    )
+
+
+def _show_input(given: Input) -> InputShown:
+    result, error = given.result, given.error
+    return InputShown(
+        given.node,
+        given.group,
+        id_text(given.task),
+        given.state,
+        None if isinstance(result, BlobRef) else result,
+        size_of(result),
+        None if error is None else show_error(view_as(ErrorView, error)),
     )
 
 
@@ -413,6 +446,25 @@ async def read_attempt_payload(request: Request, task_id: str) -> Response:
     known = await door.fleet.worker(namespace_of(request), name)
     payload = await known.payload_of(held)
     return await body_response(request, door.broker.blobs, payload, on_chunk=known.touch)
+
+
+class InputQuery(AttemptQuery, forbid_unknown_fields=True):
+    """Whose attempt, and which of its inputs."""
+
+    node: Annotated[Name, about("The node whose result is meant.")]
+
+
+@routes.read(
+    "/attempts/{task_id}/input",
+    "work",
+    Spec(bytes, query=InputQuery, errors=(404, 409, 416), also={206: "A part.", 304: "Unchanged."}),
+)
+async def read_attempt_input(request: Request, task_id: str) -> Response:
+    """Return what a node of its flow left for the task that is being worked on."""
+    query, door = read_query(request, InputQuery), door_of(request)
+    known = await door.fleet.worker(namespace_of(request), query.worker)
+    body = await known.payload_of(Held(task_id_of(task_id), query.fence), query.node)
+    return await body_response(request, door.broker.blobs, body, on_chunk=known.touch)
 
 
 @routes.post("/attempts/{task_id}/progress", "work", _attempt(ProgressTold))
