@@ -17,6 +17,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Done, OnLost, OnRestart, Policy
 from jackalope.core.refusals import Code
 from jackalope.core.settings import keys_of
+from jackalope.core.shapes.flow import OnFailure
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind
 from jackalope.core.task import OnDependency, Signal, Stage
@@ -187,6 +188,7 @@ def test_protoc_describes_the_same() -> None:
         ("TaskState", State),
         ("DeathReason", Reason),
         ("OnDependency", OnDependency),
+        ("OnFailure", OnFailure),
         ("SameRequest", Same),
         ("HowServed", How),
         ("Signal", Signal),

@@ -109,7 +109,7 @@ async def _body_of(call: Call, request: pb.DownloadBlobRequest) -> Body:
             raise Refused(Refusal(Code.UNKNOWN_SESSION, message))
         worker.heartbeat()
         lease = Held(task_id, fence_of(request.fence, "fence"))
-        return await leased_payload(call.broker, worker.session, lease)
+        return await leased_payload(call.broker, worker.session, lease, request.node)
     if request.kind not in (0, pb.BODY_KIND_RESULT, pb.BODY_KIND_PAYLOAD):
         raise BadField("kind", f"unknown value {request.kind}")
     _, bodies = await task_and_bodies(call.broker, call.namespace, About(id=task_id))

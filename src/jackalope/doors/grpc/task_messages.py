@@ -16,9 +16,11 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, id_text
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.shapes.flow import Input
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import (
     PRIORITY_DEFAULT,
+    BlobRef,
     Error,
     OnDependency,
     Options,
@@ -48,7 +50,7 @@ STATES = Words(pb.TaskState, State)
 ACTIONS = Words(pb.TaskAction, Action)
 SAME = Words(pb.SameRequest, Same)
 SIGNALS = Words(pb.Signal, Signal)
-_REASONS = Words(pb.DeathReason, Reason)
+REASONS = Words(pb.DeathReason, Reason)
 _HOW = Words(pb.HowServed, How)
 _STAGES = Words(pb.SignalStage, Stage)
 _ON_DEPENDENCY = Words(pb.OnDependency, OnDependency)
@@ -202,7 +204,7 @@ def ended_shown(ended: TaskEnded) -> pb.TaskEnded:
         state=STATES.number(ended.state),
         result=result if isinstance(result, bytes) else None,
         result_size=size_of(result),
-        reason=_REASONS.number(ended.reason),
+        reason=REASONS.number(ended.reason),
         error=error_shown(ended.error),
     )
 
@@ -245,7 +247,7 @@ def task_shown(view: TaskView) -> pb.Task:
         forgotten_at=to_time(view.forget_us),
         depends_on=_texts(view.depends_on),
         waiting_for=_texts(view.waiting_for),
-        reason=_REASONS.number(view.reason),
+        reason=REASONS.number(view.reason),
         error=error_shown(view.error),
         progress=progress_shown(view.progress),
         signal=signal,
@@ -279,3 +281,18 @@ _AS_THEY_ARE: Sequence[Any] = (
 
 def _texts(ids: Sequence[TaskId]) -> list[str]:
     return [id_text(each) for each in ids]
+
+
+def input_shown(given: Input) -> pb.Input:
+    """Return what a predecessor left, for the worker of the node."""
+    result = given.result
+    return pb.Input(
+        node=given.node,
+        group=given.group,
+        task_id=id_text(given.task),
+        state=STATES.number(given.state),
+        result=result if isinstance(result, bytes) else b"",
+        result_size=size_of(result),
+        is_large=isinstance(result, BlobRef),
+        error=error_shown(given.error),
+    )

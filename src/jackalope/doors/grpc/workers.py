@@ -64,7 +64,7 @@ from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField, refusal_of
 from jackalope.doors.grpc.outbox import Outbox, Pace, Streamed, sending
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
-from jackalope.doors.grpc.task_messages import SIGNALS
+from jackalope.doors.grpc.task_messages import SIGNALS, input_shown
 from jackalope.doors.grpc.values import (
     Words,
     attempts_shown,
@@ -362,6 +362,8 @@ def _assignment_shown(given: Assignment) -> pb.Assignment:
             shown.headers.CopyFrom(headers)
     for step in given.steps:
         shown.steps.add(index=step.index, name=step.name, result=step.result, is_late=step.is_late)
+    if given.inputs:
+        shown.inputs.extend(map(input_shown, given.inputs))
     return shown
 
 

@@ -212,6 +212,12 @@ class ScheduleState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SCHEDULE_STATE_PAUSED: _ClassVar[ScheduleState]
     SCHEDULE_STATE_OVER: _ClassVar[ScheduleState]
 
+class OnFailure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_FAILURE_UNSPECIFIED: _ClassVar[OnFailure]
+    ON_FAILURE_CONTINUE: _ClassVar[OnFailure]
+    ON_FAILURE_FAIL_FAST: _ClassVar[OnFailure]
+
 class BodyKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     BODY_KIND_UNSPECIFIED: _ClassVar[BodyKind]
@@ -372,6 +378,9 @@ SCHEDULE_STATE_UNSPECIFIED: ScheduleState
 SCHEDULE_STATE_ACTIVE: ScheduleState
 SCHEDULE_STATE_PAUSED: ScheduleState
 SCHEDULE_STATE_OVER: ScheduleState
+ON_FAILURE_UNSPECIFIED: OnFailure
+ON_FAILURE_CONTINUE: OnFailure
+ON_FAILURE_FAIL_FAST: OnFailure
 BODY_KIND_UNSPECIFIED: BodyKind
 BODY_KIND_RESULT: BodyKind
 BODY_KIND_PAYLOAD: BodyKind
@@ -1247,7 +1256,7 @@ class Suspended(_message.Message):
     def __init__(self) -> None: ...
 
 class Assignment(_message.Message):
-    __slots__ = ("task_id", "fence", "queue", "name", "key", "payload", "payload_size", "is_large", "headers", "tags", "attempt", "timeout", "claim", "steps")
+    __slots__ = ("task_id", "fence", "queue", "name", "key", "payload", "payload_size", "is_large", "headers", "tags", "attempt", "timeout", "claim", "steps", "inputs")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -1262,6 +1271,7 @@ class Assignment(_message.Message):
     TIMEOUT_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    INPUTS_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     fence: int
     queue: str
@@ -1276,7 +1286,28 @@ class Assignment(_message.Message):
     timeout: _duration_pb2.Duration
     claim: int
     steps: _containers.RepeatedCompositeFieldContainer[Step]
-    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_size: _Optional[int] = ..., is_large: _Optional[bool] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claim: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
+    inputs: _containers.RepeatedCompositeFieldContainer[Input]
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., payload_size: _Optional[int] = ..., is_large: _Optional[bool] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., claim: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., inputs: _Optional[_Iterable[_Union[Input, _Mapping]]] = ...) -> None: ...
+
+class Input(_message.Message):
+    __slots__ = ("node", "group", "task_id", "state", "result", "result_size", "is_large", "error")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    RESULT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_SIZE_FIELD_NUMBER: _ClassVar[int]
+    IS_LARGE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    group: str
+    task_id: str
+    state: TaskState
+    result: bytes
+    result_size: int
+    is_large: bool
+    error: TaskError
+    def __init__(self, node: _Optional[str] = ..., group: _Optional[str] = ..., task_id: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., result: _Optional[bytes] = ..., result_size: _Optional[int] = ..., is_large: _Optional[bool] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ...) -> None: ...
 
 class Step(_message.Message):
     __slots__ = ("index", "name", "result", "is_late")
@@ -1836,6 +1867,250 @@ class DeleteScheduleResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class Compensation(_message.Message):
+    __slots__ = ("queue", "name", "key", "payload", "headers")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    key: str
+    payload: bytes
+    headers: _struct_pb2.Struct
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class FlowNode(_message.Message):
+    __slots__ = ("task", "name", "after", "group", "groups", "need", "compensation")
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEED_FIELD_NUMBER: _ClassVar[int]
+    COMPENSATION_FIELD_NUMBER: _ClassVar[int]
+    task: TaskSpec
+    name: str
+    after: _containers.RepeatedScalarFieldContainer[str]
+    group: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    need: int
+    compensation: Compensation
+    def __init__(self, task: _Optional[_Union[TaskSpec, _Mapping]] = ..., name: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., group: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., need: _Optional[int] = ..., compensation: _Optional[_Union[Compensation, _Mapping]] = ...) -> None: ...
+
+class FlowGroup(_message.Message):
+    __slots__ = ("name", "width", "open")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    width: int
+    open: bool
+    def __init__(self, name: _Optional[str] = ..., width: _Optional[int] = ..., open: _Optional[bool] = ...) -> None: ...
+
+class SubmitFlowRequest(_message.Message):
+    __slots__ = ("flow", "nodes", "groups", "on_failure", "output")
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    flow: TaskSpec
+    nodes: _containers.RepeatedCompositeFieldContainer[FlowNode]
+    groups: _containers.RepeatedCompositeFieldContainer[FlowGroup]
+    on_failure: OnFailure
+    output: str
+    def __init__(self, flow: _Optional[_Union[TaskSpec, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[FlowNode, _Mapping]]] = ..., groups: _Optional[_Iterable[_Union[FlowGroup, _Mapping]]] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., output: _Optional[str] = ...) -> None: ...
+
+class SubmitFlowResponse(_message.Message):
+    __slots__ = ("id", "node_ids")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    node_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AddNodesRequest(_message.Message):
+    __slots__ = ("flow_id", "nodes", "close")
+    FLOW_ID_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_FIELD_NUMBER: _ClassVar[int]
+    flow_id: str
+    nodes: _containers.RepeatedCompositeFieldContainer[FlowNode]
+    close: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, flow_id: _Optional[str] = ..., nodes: _Optional[_Iterable[_Union[FlowNode, _Mapping]]] = ..., close: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AddNodesResponse(_message.Message):
+    __slots__ = ("node_ids",)
+    NODE_IDS_FIELD_NUMBER: _ClassVar[int]
+    node_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, node_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetFlowRequest(_message.Message):
+    __slots__ = ("id", "page_size", "page_token")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    page_size: int
+    page_token: str
+    def __init__(self, id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class GetFlowResponse(_message.Message):
+    __slots__ = ("flow", "next_page_token")
+    FLOW_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    flow: Flow
+    next_page_token: str
+    def __init__(self, flow: _Optional[_Union[Flow, _Mapping]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class ListFlowsRequest(_message.Message):
+    __slots__ = ("states", "queue", "name", "text", "page_size", "page_token")
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    states: _containers.RepeatedScalarFieldContainer[TaskState]
+    queue: str
+    name: str
+    text: str
+    page_size: int
+    page_token: str
+    def __init__(self, states: _Optional[_Iterable[_Union[TaskState, str]]] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., text: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListFlowsResponse(_message.Message):
+    __slots__ = ("flows", "next_page_token")
+    FLOWS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    flows: _containers.RepeatedCompositeFieldContainer[Flow]
+    next_page_token: str
+    def __init__(self, flows: _Optional[_Iterable[_Union[Flow, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Flow(_message.Message):
+    __slots__ = ("id", "name", "state", "queue", "total", "done", "succeeded", "dead", "killed", "phase", "on_failure", "output", "alias", "tags", "submitted_by", "created_at", "deadline_at", "ended_at", "reason", "error", "groups", "nodes")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    DEAD_FIELD_NUMBER: _ClassVar[int]
+    KILLED_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    ON_FAILURE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_BY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    state: TaskState
+    queue: str
+    total: int
+    done: int
+    succeeded: int
+    dead: int
+    killed: int
+    phase: str
+    on_failure: OnFailure
+    output: str
+    alias: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    submitted_by: str
+    created_at: _timestamp_pb2.Timestamp
+    deadline_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    reason: DeathReason
+    error: TaskError
+    groups: _containers.RepeatedCompositeFieldContainer[FlowGroupStatus]
+    nodes: _containers.RepeatedCompositeFieldContainer[FlowNodeStatus]
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., queue: _Optional[str] = ..., total: _Optional[int] = ..., done: _Optional[int] = ..., succeeded: _Optional[int] = ..., dead: _Optional[int] = ..., killed: _Optional[int] = ..., phase: _Optional[str] = ..., on_failure: _Optional[_Union[OnFailure, str]] = ..., output: _Optional[str] = ..., alias: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., deadline_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., groups: _Optional[_Iterable[_Union[FlowGroupStatus, _Mapping]]] = ..., nodes: _Optional[_Iterable[_Union[FlowNodeStatus, _Mapping]]] = ...) -> None: ...
+
+class FlowGroupStatus(_message.Message):
+    __slots__ = ("name", "width", "open", "total", "done", "succeeded")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    width: int
+    open: bool
+    total: int
+    done: int
+    succeeded: int
+    def __init__(self, name: _Optional[str] = ..., width: _Optional[int] = ..., open: _Optional[bool] = ..., total: _Optional[int] = ..., done: _Optional[int] = ..., succeeded: _Optional[int] = ...) -> None: ...
+
+class FlowNodeStatus(_message.Message):
+    __slots__ = ("id", "name", "state", "queue", "task_name", "after", "group", "groups", "need", "collect", "compensates", "worker", "attempts", "created_at", "started_at", "ended_at", "result_size", "reason", "error", "index")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    NEED_FIELD_NUMBER: _ClassVar[int]
+    COLLECT_FIELD_NUMBER: _ClassVar[int]
+    COMPENSATES_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    RESULT_SIZE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    state: TaskState
+    queue: str
+    task_name: str
+    after: _containers.RepeatedScalarFieldContainer[str]
+    group: str
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    need: int
+    collect: bool
+    compensates: str
+    worker: str
+    attempts: _containers.RepeatedCompositeFieldContainer[FlowAttempt]
+    created_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    result_size: int
+    reason: DeathReason
+    error: TaskError
+    index: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., queue: _Optional[str] = ..., task_name: _Optional[str] = ..., after: _Optional[_Iterable[str]] = ..., group: _Optional[str] = ..., groups: _Optional[_Iterable[str]] = ..., need: _Optional[int] = ..., collect: _Optional[bool] = ..., compensates: _Optional[str] = ..., worker: _Optional[str] = ..., attempts: _Optional[_Iterable[_Union[FlowAttempt, _Mapping]]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result_size: _Optional[int] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., index: _Optional[int] = ...) -> None: ...
+
+class FlowAttempt(_message.Message):
+    __slots__ = ("worker", "assigned_at", "started_at", "ended_at", "outcome")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNED_AT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    assigned_at: _timestamp_pb2.Timestamp
+    started_at: _timestamp_pb2.Timestamp
+    ended_at: _timestamp_pb2.Timestamp
+    outcome: str
+    def __init__(self, worker: _Optional[str] = ..., assigned_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., outcome: _Optional[str] = ...) -> None: ...
+
 class UploadBlobRequest(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]
@@ -1851,20 +2126,22 @@ class UploadBlobResponse(_message.Message):
     def __init__(self, upload: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class DownloadBlobRequest(_message.Message):
-    __slots__ = ("task_id", "kind", "fence", "session", "offset", "length")
+    __slots__ = ("task_id", "kind", "fence", "session", "offset", "length", "node")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
     LENGTH_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     kind: BodyKind
     fence: int
     session: str
     offset: int
     length: int
-    def __init__(self, task_id: _Optional[str] = ..., kind: _Optional[_Union[BodyKind, str]] = ..., fence: _Optional[int] = ..., session: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
+    node: str
+    def __init__(self, task_id: _Optional[str] = ..., kind: _Optional[_Union[BodyKind, str]] = ..., fence: _Optional[int] = ..., session: _Optional[str] = ..., offset: _Optional[int] = ..., length: _Optional[int] = ..., node: _Optional[str] = ...) -> None: ...
 
 class DownloadBlobResponse(_message.Message):
     __slots__ = ("size", "data")

@@ -1641,6 +1641,217 @@ class ScheduleService:
             _registered_method=True)
 
 
+class FlowServiceStub:
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.SubmitFlow = channel.unary_unary(
+                '/jackalope.v1.FlowService/SubmitFlow',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowResponse.FromString,
+                _registered_method=True)
+        self.AddNodes = channel.unary_unary(
+                '/jackalope.v1.FlowService/AddNodes',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.AddNodesRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.AddNodesResponse.FromString,
+                _registered_method=True)
+        self.GetFlow = channel.unary_unary(
+                '/jackalope.v1.FlowService/GetFlow',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetFlowRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetFlowResponse.FromString,
+                _registered_method=True)
+        self.ListFlows = channel.unary_unary(
+                '/jackalope.v1.FlowService/ListFlows',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListFlowsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListFlowsResponse.FromString,
+                _registered_method=True)
+
+
+class FlowServiceServicer:
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    def SubmitFlow(self, request, context):
+        """Submits a flow with its nodes, all of it or nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddNodes(self, request, context):
+        """Adds nodes to open groups of a flow, all or none, and closes groups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFlow(self, request, context):
+        """Returns a flow with a page of its nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFlows(self, request, context):
+        """Lists flows, the newest first, without their nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_FlowServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'SubmitFlow': grpc.unary_unary_rpc_method_handler(
+                    servicer.SubmitFlow,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowResponse.SerializeToString,
+            ),
+            'AddNodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddNodes,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.AddNodesRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.AddNodesResponse.SerializeToString,
+            ),
+            'GetFlow': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFlow,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetFlowRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetFlowResponse.SerializeToString,
+            ),
+            'ListFlows': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFlows,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListFlowsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListFlowsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'jackalope.v1.FlowService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('jackalope.v1.FlowService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class FlowService:
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    @staticmethod
+    def SubmitFlow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.FlowService/SubmitFlow',
+            jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.SubmitFlowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddNodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.FlowService/AddNodes',
+            jackalope_dot_v1_dot_jackalope__pb2.AddNodesRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.AddNodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFlow(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.FlowService/GetFlow',
+            jackalope_dot_v1_dot_jackalope__pb2.GetFlowRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.GetFlowResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFlows(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.FlowService/ListFlows',
+            jackalope_dot_v1_dot_jackalope__pb2.ListFlowsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ListFlowsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class BatchServiceStub:
     """Batches: the tasks of a queue, in the order of their submits. `TaskFilter.batch` lists the tasks.
     """

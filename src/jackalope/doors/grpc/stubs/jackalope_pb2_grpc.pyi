@@ -552,6 +552,79 @@ class ScheduleServiceServicer(metaclass=_abc_1.ABCMeta):
 
 def add_ScheduleServiceServicer_to_server(servicer: ScheduleServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class FlowServiceStub:
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> FlowServiceAsyncStub: ...
+    SubmitFlow: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.SubmitFlowRequest, _jackalope_pb2.SubmitFlowResponse]
+    """Submits a flow with its nodes, all of it or nothing."""
+    AddNodes: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.AddNodesRequest, _jackalope_pb2.AddNodesResponse]
+    """Adds nodes to open groups of a flow, all or none, and closes groups."""
+    GetFlow: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.GetFlowRequest, _jackalope_pb2.GetFlowResponse]
+    """Returns a flow with a page of its nodes."""
+    ListFlows: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ListFlowsRequest, _jackalope_pb2.ListFlowsResponse]
+    """Lists flows, the newest first, without their nodes."""
+
+@_typing.type_check_only
+class FlowServiceAsyncStub(FlowServiceStub):
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    SubmitFlow: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.SubmitFlowRequest, _jackalope_pb2.SubmitFlowResponse]  # type: ignore[assignment]
+    """Submits a flow with its nodes, all of it or nothing."""
+    AddNodes: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.AddNodesRequest, _jackalope_pb2.AddNodesResponse]  # type: ignore[assignment]
+    """Adds nodes to open groups of a flow, all or none, and closes groups."""
+    GetFlow: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.GetFlowRequest, _jackalope_pb2.GetFlowResponse]  # type: ignore[assignment]
+    """Returns a flow with a page of its nodes."""
+    ListFlows: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListFlowsRequest, _jackalope_pb2.ListFlowsResponse]  # type: ignore[assignment]
+    """Lists flows, the newest first, without their nodes."""
+
+class FlowServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Flows: graphs of tasks that are submitted at once. A flow is itself a task, which no worker runs;
+    waiting for it, acting on it and explaining it are calls of TaskService.
+    """
+
+    @_abc_1.abstractmethod
+    def SubmitFlow(
+        self,
+        request: _jackalope_pb2.SubmitFlowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.SubmitFlowResponse, _abc.Awaitable[_jackalope_pb2.SubmitFlowResponse]]:
+        """Submits a flow with its nodes, all of it or nothing."""
+
+    @_abc_1.abstractmethod
+    def AddNodes(
+        self,
+        request: _jackalope_pb2.AddNodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.AddNodesResponse, _abc.Awaitable[_jackalope_pb2.AddNodesResponse]]:
+        """Adds nodes to open groups of a flow, all or none, and closes groups."""
+
+    @_abc_1.abstractmethod
+    def GetFlow(
+        self,
+        request: _jackalope_pb2.GetFlowRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.GetFlowResponse, _abc.Awaitable[_jackalope_pb2.GetFlowResponse]]:
+        """Returns a flow with a page of its nodes."""
+
+    @_abc_1.abstractmethod
+    def ListFlows(
+        self,
+        request: _jackalope_pb2.ListFlowsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ListFlowsResponse, _abc.Awaitable[_jackalope_pb2.ListFlowsResponse]]:
+        """Lists flows, the newest first, without their nodes."""
+
+def add_FlowServiceServicer_to_server(servicer: FlowServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class BatchServiceStub:
     """Batches: the tasks of a queue, in the order of their submits. `TaskFilter.batch` lists the tasks."""
 
