@@ -11,7 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jackalope import Flow, Jackalope, group
+from jackalope.core.effects import Assignment
 from jackalope.core.refusals import Code
+from jackalope.core.task import Options
+from jackalope.tasks.references import EXTENSION
 from jackalope.wire.frames import Kind
 from jackalope.wire.messages import Query
 from tests.clients.languages import LANGUAGES, TYPESCRIPT
@@ -60,6 +64,65 @@ def test_the_leader_of_a_cluster_is_followed() -> None:
             assert queue["queue"] == "demo"
 
     run(check())
+
+
+_NODES = """
+    import { NodeError, Reject, Worker } from "./dist/src/index.js";
+    const size = (value) => (value instanceof NodeError ? value.type : value.length);
+    await new Worker({
+      queues: ["demo"],
+      tasks: {
+        mark: (_, text) => text + "!",
+        sizes: ({ inputs }, values) => [values.map(size), inputs.map(({ node }) => node)],
+        fail: () => { throw new Reject("no"); },
+      },
+    }).run();
+"""
+
+
+def test_results_of_a_flow_are_handed_on(broker: Serving) -> None:
+    """A worker in TypeScript runs the nodes of a flow that was written in Python."""
+    address = f"jackalope://127.0.0.1:{broker.port}"
+    app = Jackalope(address)
+
+    @app.task(name="mark", queue="demo")
+    def mark(text: str) -> str:
+        raise NotImplementedError(text)
+
+    @app.task(name="sizes", queue="demo")
+    def sizes(values: list[str]) -> list[object]:
+        raise NotImplementedError(values)
+
+    @app.task(name="fail", queue="demo")
+    def fail() -> str:
+        raise NotImplementedError
+
+    worker = subprocess.Popen(
+        ["node", "--input-type=module", "--eval", _NODES],
+        cwd=TYPESCRIPT,
+        env=os.environ | {"JACKALOPE_BROKER": address},
+    )
+    try:
+        with app.sync as sync:
+            marks = mark.step("a") >> mark.step() >> mark.step()
+            assert sync(Flow("chain", marks).run(60)) == "a!!!"
+            large = group(mark.step("ab"), mark.step("x" * 2_000_000))
+            found = sync(Flow("join", large >> sizes.step()).run(60))
+            assert found == [[3, 2_000_001], ["mark", "mark-2"]]
+            some = sizes.step([fail.step().result, "abc"]).options(collect=True)
+            assert sync(Flow("collect", some).run(60)) == [["Reject", 3], ["fail"]]
+    finally:
+        worker.kill()
+        worker.wait()
+
+
+def test_places_of_fields_are_those_of_the_protocol() -> None:
+    source = (TYPESCRIPT / "src" / "worker.ts").read_text()
+    fields = Options.__struct_fields__
+    assert f"const ON_DEPENDENCY = {fields.index('on_dependency')};" in source
+    assert f"const NODE = {fields.index('node')};" in source
+    assert Assignment.__struct_fields__.index("inputs") == 12
+    assert f"const REFERENCE = {EXTENSION};" in (TYPESCRIPT / "src" / "msgpack.ts").read_text()
 
 
 def test_parts() -> None:

@@ -172,13 +172,13 @@ export class Connection {
   }
 
   /** Return a body that a message has or names: of a task's result, or of an attempt's payload. */
-  async fetch(task: Uint8Array, body: Uint8Array | BlobRef, fence = 0): Promise<Uint8Array> {
+  async fetch(task: Uint8Array, body: Uint8Array | BlobRef, fence = 0, node = ""): Promise<Uint8Array> {
     if (body instanceof Uint8Array) return body;
     const size = body[1];
     const whole = Buffer.allocUnsafe(size);
     let at = 0;
     while (at < size) {
-      const part = (await this.request(Kind.FETCH, [task, fence, at, 0, fence > 0])) as { data: Uint8Array };
+      const part = (await this.request(Kind.FETCH, [task, fence, at, 0, fence > 0, node])) as { data: Uint8Array };
       if (part.data.length === 0) throw new ProtocolError(`a body of ${size} bytes ends at ${at}`);
       whole.set(part.data, at);
       at += part.data.length;

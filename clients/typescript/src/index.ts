@@ -31,5 +31,6 @@ export {
   type RemoteError,
 } from "./errors.js";
 export { newTaskId } from "./ids.js";
+export { NodeError, type Input } from "./inputs.js";
 export type { Content } from "./values.js";
 export { Worker, type Context, type TaskFunction, type WorkerOptions } from "./worker.js";

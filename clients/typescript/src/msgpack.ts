@@ -17,6 +17,7 @@ export type Value =
 /** As deep as the broker lets values nest, with room for what stands around them in a frame. */
 const DEPTH_MAX = 128;
 const TIMESTAMP = -1;
+const REFERENCE = 82;
 
 /** Encode a value. Whole numbers beyond 64 bits, functions and cycles raise an error. */
 export function encode(value: unknown): Buffer {
@@ -164,6 +165,16 @@ export function decode(bytes: Uint8Array): unknown {
   return value;
 }
 
+/** An argument that stands for what other nodes of a flow return. */
+export class Reference {
+  constructor(
+    readonly node: string,
+    readonly group: string,
+    readonly nodes: readonly string[],
+    readonly content: string,
+  ) {}
+}
+
 class Reader {
   #bytes: Buffer;
   #at = 0;
@@ -231,9 +242,13 @@ class Reader {
     return Object.fromEntries(entries);
   }
 
-  #extension(size: number): Date {
+  #extension(size: number): Date | Reference {
     const kind = this.#take(1).readInt8();
     const body = this.#take(size);
+    if (kind === REFERENCE) {
+      const [node = "", group = "", nodes = [], content = ""] = new Reader(body).value() as [string?, string?, string[]?, string?];
+      return new Reference(node, group, nodes, content);
+    }
     if (kind !== TIMESTAMP) throw new RangeError(`extension ${kind} of MessagePack is not known`);
     if (size === 4) return new Date(body.readUInt32BE() * 1000);
     if (size === 8) {

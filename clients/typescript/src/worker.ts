@@ -17,6 +17,7 @@ import type { BlobRef, Connection } from "./connection.js";
 import { ConnectionLost, JackalopeError, Refused, Reject, RetryLater, Stopped } from "./errors.js";
 import { Kind } from "./frames.js";
 import { idText } from "./ids.js";
+import { type Input, replaceReferences } from "./inputs.js";
 import { Session } from "./session.js";
 import { decodeCall, encodeResult, type Content } from "./values.js";
 
@@ -36,6 +37,8 @@ export interface Context {
   readonly fence: number;
   readonly headers: Readonly<Record<string, unknown>>;
   readonly kwargs: Readonly<Record<string, unknown>>;
+  /** Of a node of a flow, what its predecessors left. */
+  readonly inputs: readonly Input[];
   /** Aborted when the attempt is to stop; its reason is `Stopped`. */
   readonly signal: AbortSignal;
   /** Report how far the attempt has come: 0 to 100, or null if unknown. */
@@ -67,8 +70,15 @@ export interface WorkerOptions extends Reach {
 type Outcome = "finished" | "failed" | "released" | "stopped";
 type RawAssignment = [
   task: Uint8Array, fence: number, queue: string, name: string, key: string,
-  payload: Uint8Array | BlobRef, options: [unknown, Record<string, unknown>?], attempt: number,
+  payload: Uint8Array | BlobRef, options: [unknown, Record<string, unknown>?, ...unknown[]], attempt: number,
+  timeoutUs?: number, claim?: number, envelope?: unknown, steps?: unknown[], inputs?: RawInput[],
 ];
+type RawInput = [
+  node: string, task: Uint8Array, state: string, result?: Uint8Array | BlobRef, error?: string[] | null, group?: string,
+];
+/** Where the options of a task have what it does after failures, and what makes it a node of a flow. */
+const ON_DEPENDENCY = 8;
+const NODE = 15;
 
 /** One try at a task, from ASSIGN until the broker has acknowledged its end. */
 class Attempt {
@@ -221,10 +231,11 @@ export class Worker {
       const [, fence, queue, name, key, , , number] = attempt.given;
       const run = this.#options.tasks[name];
       if (run === undefined) throw new Reject(`this worker has no task ${JSON.stringify(name)}`);
-      const [args, kwargs] = decodeCall(content, await this.#payload(attempt));
+      const inputs = await this.#inputs(attempt);
+      const [args, kwargs] = this.#call(attempt, await this.#body(attempt, attempt.given[5]), inputs);
       const context: Context = {
         id: idText(attempt.task),
-        name, queue, key, fence, kwargs,
+        name, queue, key, fence, kwargs, inputs,
         attempt: number,
         headers: attempt.headers,
         signal: attempt.stop.signal,
@@ -237,12 +248,32 @@ export class Worker {
     }
   }
 
-  async #payload(attempt: Attempt): Promise<Uint8Array> {
-    const payload = attempt.given[5];
+  #call(attempt: Attempt, payload: Uint8Array, inputs: readonly Input[]): [unknown[], Record<string, unknown>] {
+    const { content, given } = attempt;
+    const isNode = inputs.length > 0 || Boolean(given[6][NODE]);
+    const [first] = inputs;
+    if (isNode && content === "bytes" && payload.length === 0 && first) return [[first.result], {}];
+    const call = decodeCall(content, payload);
+    return isNode && content !== "bytes" ? (replaceReferences(call, inputs, content) as typeof call) : call;
+  }
+
+  async #inputs(attempt: Attempt): Promise<Input[]> {
+    const given = attempt.given[12] ?? [];
+    const collects = attempt.given[6][ON_DEPENDENCY] === "run";
+    const inputs: Input[] = [];
+    for (const [node, , state, body = new Uint8Array(), error = null, group = ""] of given) {
+      if (state !== "succeeded" && !collects) continue;
+      const result = await this.#body(attempt, body, node);
+      inputs.push({ node, group, state, result, error: error && { type: error[0] ?? "", message: error[1] ?? "" } });
+    }
+    return inputs;
+  }
+
+  async #body(attempt: Attempt, body: Uint8Array | BlobRef, node = ""): Promise<Uint8Array> {
     for (;;) {
       attempt.stop.signal.throwIfAborted();
       try {
-        return await (await this.#session.ready()).fetch(attempt.task, payload, attempt.fence);
+        return await (await this.#session.ready()).fetch(attempt.task, body, attempt.fence, node);
       } catch (error) {
         if (!(error instanceof ConnectionLost)) throw error;
         await pause(REPORT_AGAIN_MS);
