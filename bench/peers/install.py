@@ -27,6 +27,7 @@ from bench.peers.processes import ROOT
 VENV = "peers-venv"
 VENV_ARQ = "peers-venv-arq"
 VENV_FANOUT = "fanout-venv"
+VENV_FLOWS = "flows-venv"
 
 _CLIENTS = {
     VENV: [
@@ -50,6 +51,7 @@ _CLIENTS = {
     ],
     VENV_ARQ: ["arq", "uvloop"],
     VENV_FANOUT: ["distributed", "ray", "uvloop"],
+    VENV_FLOWS: ["celery", "dbos", "hiredis", "redis", "uvloop"],
 }
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
