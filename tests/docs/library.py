@@ -10,13 +10,16 @@ from typing import Any
 import jackalope
 from jackalope.client.admin import Administration
 from jackalope.client.app import Jackalope, Sync
+from jackalope.client.flows.flow import Flow, FlowChoices, FlowHandle
+from jackalope.client.flows.parts import Part, Step, StepChoices, chain, group
 from jackalope.client.handle import Handle
 from jackalope.client.messages import Messaging
 from jackalope.client.requests import Answer, Asked, Requests
 from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import Task, TaskChoices
 from jackalope.tasks.context import Running
-from jackalope.testing import VirtualBroker, VirtualHandle, embedded
+from jackalope.tasks.inputs import NodeError
+from jackalope.testing import VirtualBroker, VirtualFlow, VirtualHandle, embedded
 from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
 from tests.docs.wording import code
@@ -29,6 +32,7 @@ _INSIDE = frozenset(
         "load",
         "new_session",
         "outcome",
+        "payload_of",
         "plan",
         "plug_in",
         "progressed",
@@ -41,6 +45,27 @@ _INSIDE = frozenset(
         "timeout_of",
         "traces",
         "unplug",
+    }
+)
+#: What parts of flows have for each other.
+_OF_PARTS = frozenset(
+    {
+        "args",
+        "assemble",
+        "before",
+        "compensation",
+        "end",
+        "follow",
+        "followers",
+        "group",
+        "heads",
+        "input",
+        "is_collecting",
+        "is_open",
+        "kwargs",
+        "need",
+        "parts",
+        "value",
     }
 )
 _STARS: dict[Any, str] = {
@@ -63,21 +88,18 @@ def choices(*shapes: type) -> Table:
     return Table(("choice", "meaning"), rows)
 
 
-def members(*shapes: type) -> Table:
+def members(*shapes: type, without: frozenset[str] = frozenset()) -> Table:
     """List the public attributes, properties and methods of classes, in their order."""
+    inside = _INSIDE | without
     rows: list[tuple[str, str]] = []
     for shape in shapes:
         rows += [
             (code(name), meaning)
             for name, meaning in attributes_of(shape).items()
-            if name not in _INSIDE
+            if name not in inside
         ]
         for name, member in vars(shape).items():
-            if (
-                not name.startswith("_")
-                and name not in _INSIDE
-                and getattr(member, "__doc__", None)
-            ):
+            if not name.startswith("_") and name not in inside and getattr(member, "__doc__", None):
                 rows += [(code(call_of(name, member)), first_line(member))]
     return Table(("name", "what it is, or does"), list(dict.fromkeys(rows)))
 
@@ -123,9 +145,17 @@ LIBRARY: dict[str, Callable[[], Block]] = {
     "choices of a submit": partial(choices, SubmitChoices, Choices),
     "choices of a definition": partial(choices, TaskChoices),
     "handle": partial(members, Handle),
+    "parts of a flow": partial(functions, chain, group),
+    "step": partial(members, Part, Step, without=_OF_PARTS),
+    "choices of a step": partial(choices, StepChoices),
+    "flow": partial(members, Flow, without=_OF_PARTS),
+    "choices of a flow": partial(choices, FlowChoices),
+    "flow handle": partial(members, FlowHandle),
+    "node error": partial(members, NodeError),
     "sync": partial(members, Sync),
     "context": partial(members, Running),
     "virtual broker": partial(members, VirtualBroker),
     "virtual handle": partial(members, VirtualHandle),
+    "virtual flow": partial(members, VirtualFlow),
     "embedded": partial(functions, embedded),
 }
