@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jackalope.client.flows.parts import Group, Step, chain, group
     from jackalope.client.handle import Handle, as_completed, gather
     from jackalope.client.messages import BroadcastMessage
+    from jackalope.client.paces import Debounce, Replace, Throttle
     from jackalope.client.requests import Answer, Asked
     from jackalope.client.session.outbox import Uploaded
     from jackalope.client.task import Task
@@ -64,6 +65,7 @@ _HOMES = {
     "ConfigError": "jackalope.errors",
     "ConnectionLost": "jackalope.errors",
     "DeadLetter": "jackalope.errors",
+    "Debounce": "jackalope.client.paces",
     "DecodeFailed": "jackalope.tasks.serialization",
     "DeliveryLimit": "jackalope.errors",
     "Depends": "jackalope.tasks.dependencies",
@@ -85,6 +87,7 @@ _HOMES = {
     "Reason": "jackalope.core.lifecycle",
     "Reject": "jackalope.worker.attempt",
     "Rejected": "jackalope.errors",
+    "Replace": "jackalope.client.paces",
     "RetryLater": "jackalope.worker.attempt",
     "SoftTimeout": "jackalope.worker.context",
     "State": "jackalope.core.lifecycle",
@@ -96,6 +99,7 @@ _HOMES = {
     "Task": "jackalope.client.task",
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.errors",
+    "Throttle": "jackalope.client.paces",
     "Timeout": "jackalope.errors",
     "Uploaded": "jackalope.client.session.outbox",
     "as_completed": "jackalope.client.handle",
@@ -118,6 +122,7 @@ __all__ = [
     "ConfigError",
     "ConnectionLost",
     "DeadLetter",
+    "Debounce",
     "DecodeFailed",
     "DeliveryLimit",
     "Depends",
@@ -138,6 +143,7 @@ __all__ = [
     "Reason",
     "Reject",
     "Rejected",
+    "Replace",
     "RetryLater",
     "SoftTimeout",
     "State",
@@ -149,6 +155,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskFailed",
+    "Throttle",
     "Timeout",
     "Uploaded",
     "__version__",

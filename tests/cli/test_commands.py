@@ -673,6 +673,24 @@ def test_submit_asks_once_and_says_how_it_was_served(cli: Cli) -> None:
     assert "awaited by 2 requests" in cli("status", joined).out
 
 
+def test_submit_with_a_pace(cli: Cli) -> None:
+    ask = ("submit", "-q", "nobody", "--name", "digest", "--pace-key", "ada")
+    first = cli(*ask, "--debounce", "1h", "--at-most", "2h").out.strip()
+    again = cli(*ask, "--debounce", "1h", "--json", "[7]")
+    assert again.out.strip() == first
+    assert again.err == f"replaced: task {first} was queued, and has the new arguments\n"
+    assert "was replaced by a later submit" in cli("explain", first).out
+    kept = cli(*ask, "--throttle", "1h").out.strip()
+    assert "is accepted in 1h" in cli(*ask, "--throttle", "1h").err
+    dropped = cli(*ask, "--throttle", "1h", "--drop")
+    assert (dropped.out.strip(), dropped.code) == (kept, 0)
+    assert dropped.err == f"dropped: task {kept} was accepted shortly before\n"
+    assert cli(*ask, "--replace").out.strip() == cli(*ask, "--replace").out.strip()
+    assert cli(*ask, "--replace", "--throttle", "1h").code == 2
+    assert cli(*ask).code == 2
+    assert "span: must be more than 0" in cli(*ask, "--debounce", "0s").err
+
+
 def test_payload_that_fits_into_no_frame(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(bytes(17 * 1024 * 1024))

@@ -195,13 +195,18 @@ UNREACHED = {
     *((state, event, State.SCHEDULED) for state in LEASED for event in (Event.RELEASE, Event.LOSE)),
     (State.SCHEDULED, Event.UNBLOCK, State.READY),
     *((state, Event.COMPLETE, to) for state in (State.WAITING, State.PAUSED) for to in ENDED),
+    *(
+        (state, Event.REPLACE, to)
+        for state in (State.HELD, State.PAUSED, State.SCHEDULED, State.READY)
+        for to in TRANSITIONS[state][Event.REPLACE]
+    ),
 }
 
 
 def pairs() -> list[Any]:
     return [
         pytest.param(state, event, route, cause, id=f"{state}-{event}-{number}-{route.__name__}")
-        for state, event in product(State, Event)
+        for state, event in product(State, CAUSES)
         for route in ROUTES[state]
         for number, cause in enumerate(CAUSES[event])
     ]
@@ -302,7 +307,7 @@ def check_not_expressible(driver: Driver, event: Event, cause: Cause) -> None:
 
 def test_every_target_of_the_table_is_reached() -> None:
     reached = set()
-    for state, event in product(State, Event):
+    for state, event in product(State, CAUSES):
         for route, cause in product(ROUTES[state], CAUSES[event]):
             driver = arrive(route)
             cause.prepare(driver)
@@ -327,7 +332,8 @@ def test_table_covers_every_state_and_event() -> None:
     assert set(TRANSITIONS) == set(State)
     assert {event for events in TRANSITIONS.values() for event in events} == set(Event)
     assert set(ROUTES) == set(State)
-    assert set(CAUSES) == set(Event)
+    # Only what is submitted with a pace can be replaced: see `tests/core/pacing`.
+    assert {*CAUSES, Event.REPLACE} == set(Event)
 
 
 def test_groups_of_states_share_nothing_and_leave_nothing_out() -> None:

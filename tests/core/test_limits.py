@@ -103,6 +103,7 @@ from tests.core.driving import (
     task_id,
 )
 from tests.core.flows import test_flow_limits
+from tests.core.pacing import test_submits
 from tests.core.schedules.limits import *  # noqa: F403
 from tests.wire.shapes import nested
 
@@ -131,7 +132,8 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
 def test_every_limit_has_a_test() -> None:
     assert CONSTANTS
     for name in CONSTANTS:
-        tests = {*globals(), *vars(test_step_limits), *vars(test_flow_limits)}
+        others = (test_step_limits, test_flow_limits, test_submits)
+        tests = {*globals(), *(each for module in others for each in vars(module))}
         assert f"test_{name.lower()}" in tests, f"{name} is not tested"
 
 

@@ -58,9 +58,11 @@ from jackalope.core.records import (
     TagLimited,
     TaskMoved,
     TaskPurged,
+    TaskReplaced,
     TaskRevived,
     TasksDropped,
     TaskSubmitted,
+    ThrottlesEnded,
     Unbound,
     WaitBegan,
     decode_batch,
@@ -76,6 +78,7 @@ from jackalope.core.shapes.exchange import (
     Rule,
 )
 from jackalope.core.shapes.flow import Input
+from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import Same, StoredAnswer
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind, ScheduleSettings
@@ -118,6 +121,8 @@ OPTIONS = Options(
     version="v2",
     identity=b"i" * 32,
 )
+
+PACED = Options(pace=Pace(Pacing.DEBOUNCE, "k", 5, 60, True))
 
 ENVELOPE = Envelope("exchange", "key", b"\x10\x00\x02")
 
@@ -302,6 +307,16 @@ EVERY: list[AnyRecord] = [
     GroupsClosed(146, task_id(1), ("pages",), "ada"),
     FlowFailed(147, task_id(1), task_id(2), "detail"),
     FlowStopped(148, task_id(1), State.DEAD, Reason.EXPIRED, "ada", "detail"),
+    TaskReplaced(
+        132,
+        task_id(1),
+        TaskSpec(task_id(2), "q", "name", "key", 200, b"later", PACED),
+        State.SCHEDULED,
+        133,
+        134,
+        "ada",
+    ),
+    ThrottlesEnded(135, "world", ('["q","name","k"]',)),
 ]
 
 #: Those that level 1 has; all later kinds stand at the end, in the order of their levels.
@@ -396,12 +411,16 @@ GOLDEN_3 = bytes.fromhex(
 
 #: The kinds that level 4 has brought.
 GOLDEN_4 = bytes.fromhex(
-    "92049495a6696e70757473cc90c410000000000001700080000000000000009192cc9195a161c41000000000"
+    "92049695a6696e70757473cc90c410000000000001700080000000000000009192cc9195a161c41000000000"
     "000270008000000000000000a46465616493a4626c6f62ce00011170a093a145a76d657373616765a5747261"
     "636591c4100000000000027000800000000000000095a5636c6f7365cc92c410000000000001700080000000"
     "0000000091a57061676573a361646195a6756e666c6f77cc93c41000000000000170008000000000000000c4"
     "1000000000000270008000000000000000a664657461696c97a473746f70cc94c41000000000000170008000"
-    "000000000000a464656164a765787069726564a3616461a664657461696c"
+    "000000000000a464656164a765787069726564a3616461a664657461696c98a77265706c616365cc84c41000"
+    "00000000017000800000000000000097c41000000000000270008000000000000000a171a46e616d65a36b65"
+    "79ccc8c4056c61746572dc0011a08090000000c090a464656164c400c2c0a0c400c0c095a86465626f756e63"
+    "65a16b053cc3a97363686564756c6564cc85cc86a361646194aa756e7468726f74746c65cc87a5776f726c64"
+    "91b05b2271222c226e616d65222c226b225d"
 )
 
 records = st.one_of([shapes.of(kind) for kind in KINDS])
@@ -454,10 +473,10 @@ def test_golden_batch_encodes_as_ever() -> None:
     for record in batch:
         if record[0] == "queue":
             record[4] = {**{name: getattr(DEFAULT_POLICY, name) for name in names}, **record[4]}
-    assert [(row.pop(), row.pop()) for row in rows] == [(None, None)]
+    assert [(row.pop(), row.pop(), row.pop()) for row in rows] == [([], None, None)]
     options = [record[3][6] for record in batch if record[0] == "submit"]
     options += [row[7] for row in rows]
-    assert [(each.pop(), each.pop()) for each in options] == 2 * [(None, None)]
+    assert [(each.pop(), each.pop(), each.pop()) for each in options] == 2 * [(None, None, None)]
     assert msgspec.msgpack.encode((level, batch)).hex() == GOLDEN.hex()
 
 

@@ -35,6 +35,7 @@ CODES = {
     "STORAGE_FAILED": "storage_failed",
     "OVERLOADED": "overloaded",
     "RATE_LIMITED": "rate_limited",
+    "THROTTLED": "throttled",
     "UNAUTHORISED": "unauthorised",
     "FORBIDDEN": "forbidden",
     "UNKNOWN_POOL": "unknown_pool",

@@ -83,8 +83,8 @@ def handle(core: Core, at_us: int, command: Command) -> tuple[list[object], list
 
 def test_deadlines_are_as_many_as_the_architecture_says() -> None:
     page = Path(__file__).parents[2] / "docs/explanation/architecture.md"
-    assert len(ROOMS.deadlines) == 12
-    assert "There are twelve kinds, " in page.read_text()
+    assert len(ROOMS.deadlines) == 13
+    assert "There are thirteen kinds, " in page.read_text()
 
 
 def driver_with_bells() -> Driver:

@@ -61,6 +61,7 @@ VALUES: dict[str, Any] = {
         6,
     ),
     "flow": NodeState(24, [(25, Input("a", task_id(5), State.SUCCEEDED, b"A"))], 26, 1, 0, True),
+    "merged": (task_id(5), task_id(6)),
 }
 
 

@@ -68,6 +68,7 @@ from jackalope.core.shapes.flow import (
     NodeSettings,
     OnFailure,
 )
+from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import RunKind
 from jackalope.core.shapes.steps import Step
@@ -134,6 +135,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     TaskSpec,
     Options,
     Retry,
+    Pace,
     Held,
     Finish,
     Fail,
@@ -275,6 +277,7 @@ def words() -> Table:
         How,
         OnDependency,
         OnFailure,
+        Pacing,
         Permission,
         Reason,
         RunKind,

@@ -34,6 +34,7 @@ from jackalope.core.shapes.flow import (
     NodeState,
     Undo,
 )
+from jackalope.core.shapes.pace import Pace
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import ScheduleSettings
@@ -72,6 +73,7 @@ SHARED: tuple[type[msgspec.Struct], ...] = (
     TaskSpec,
     Options,
     Retry,
+    Pace,
     Error,
     Envelope,
     Step,

@@ -311,6 +311,22 @@ class Teller:
         return join(what, tell_body("data", record.data), option("by", record.by))
 
     @tell.register
+    def _(self, record: records.TaskReplaced) -> str:
+        task, later = self._cast.name(record.task), self._cast.name(record.spec.id)
+        return join(
+            f"replaced {task} by {later}",
+            record.to,
+            tell_body("payload", record.spec.payload),
+            self._when("due", record.due_us),
+            self._when("expires", record.expires_us),
+            option("by", record.by),
+        )
+
+    @tell.register
+    def _(self, record: records.ThrottlesEnded) -> str:
+        return f"throttled no more: {', '.join(record.kinds)}"
+
+    @tell.register
     def _(self, record: records.RequestJoined) -> str:
         return join("joined to", self._cast.name(record.task), option("by", record.by))
 

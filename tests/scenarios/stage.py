@@ -29,6 +29,7 @@ from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Ret
 from tests.scenarios.cast import Cast
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING
+from tests.scenarios.pacing import read_pace
 from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_task
 from tests.scenarios.scheduling import SCHEDULING, tell_schedules
 from tests.scenarios.shelf import Shelf
@@ -142,6 +143,7 @@ class Stage:
             same=Same(same) if (same := order.text("same")) else None,
             version=order.text("version"),
             identity=_identity(order.text("identity")),
+            pace=read_pace(order),
         )
 
     def declare(self, order: Order) -> list[str]:

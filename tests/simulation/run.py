@@ -12,6 +12,7 @@ from tests.simulation import faults
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.node import Node
+from tests.simulation.paces import PaceChecker, SimPacer
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
 from tests.simulation.steps import StepChecker, StepWorker
 from tests.simulation.worker import SimWorker
@@ -43,6 +44,7 @@ def simulate(
     make_engine: Callable[..., Engine] = Engine,
     with_schedules: bool = False,
     with_steps: bool = False,
+    with_paces: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -50,7 +52,7 @@ def simulate(
         Violation: something happened that must not happen.
     """
     world = World(seed, trace=trace)
-    checker = ScheduleChecker() if with_schedules else StepChecker() if with_steps else Checker()
+    checker = _checker(with_schedules, with_steps, with_paces)
     make_worker = StepWorker if with_steps else SimWorker
     node = Node(world, checker, make_engine)
     clients = [SimClient(world, node, f"client{n}", world.rng.randrange(20, 60)) for n in range(2)]
@@ -61,6 +63,7 @@ def simulate(
         names = _KNOWN[seed // 3**number % 3]
         make_worker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
     planner = SimPlanner(world, node, seed) if with_schedules else None
+    pacer = SimPacer(world, node, seed) if with_paces else None
     # One that takes everything, so that everything can end.
     make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
     world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
@@ -72,11 +75,13 @@ def simulate(
         client.left, client.is_tidying = 0, True
     if planner is not None:
         planner.tidy()
+    if pacer is not None:
+        pacer.is_tidying = True
 
     def is_over() -> bool:
         is_quiet = not any(client.outbox or client.requests for client in clients)
-        is_planned = planner is not None and bool(planner.outbox)
-        return is_quiet and not is_planned and not checker.unfinished()
+        others = [each.outbox for each in (planner, pacer) if each is not None]
+        return is_quiet and not any(others) and not checker.unfinished()
 
     world.run(world.now_us + _PATIENCE_US, stop=is_over)
     if unfinished := checker.unfinished():
@@ -92,3 +97,11 @@ def simulate(
             raise Violation(f"whoever helped nobody any more has its slot back: {helping}")
     virtual_s = (world.now_us - BEGIN_US) // SECOND
     return Report(seed, len(checker.accepted), node.restarts, virtual_s, dict(checker.counts))
+
+
+def _checker(with_schedules: bool, with_steps: bool, with_paces: bool) -> Checker:
+    if with_schedules:
+        return ScheduleChecker()
+    if with_steps:
+        return StepChecker()
+    return PaceChecker() if with_paces else Checker()

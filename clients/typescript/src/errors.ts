@@ -30,6 +30,7 @@ export type RefusalCode =
   | "storage_failed"
   | "overloaded"
   | "rate_limited"
+  | "throttled"
   | "unauthorised"
   | "forbidden"
   | "unknown_pool"

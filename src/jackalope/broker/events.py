@@ -28,6 +28,7 @@ from jackalope.core.records import (
     StepRecorded,
     TaskMoved,
     TaskPurged,
+    TaskReplaced,
     TaskRevived,
     TaskSubmitted,
     WaitBegan,
@@ -142,6 +143,10 @@ class Events:
         return [each for topic in topics for each in self._subscriptions.get(topic, ())]
 
 
+#: How a submit was served that made no task of its own.
+_SERVED = {RequestJoined: How.JOINED, TaskReplaced: How.REPLACED}
+
+
 def _happened(record: AnyRecord, task: Task) -> Happened:
     """Describe a record as an event. The state is the one the record led to, if it has one."""
     what, by, detail, state = "", "", "", str(task.state)
@@ -160,8 +165,8 @@ def _happened(record: AnyRecord, task: Task) -> Happened:
             what, by = f"{record.signal} requested", record.by
         case SignalAdvanced():
             what, detail = f"signal {record.stage}", record.detail
-        case RequestJoined():
-            what, by = How.JOINED, record.by
+        case RequestJoined() | TaskReplaced():
+            what, by = _SERVED[type(record)], record.by
         case TaskRevived() | TaskPurged():
             what, by = "retry" if isinstance(record, TaskRevived) else "purge", record.by
         case _:

@@ -347,6 +347,8 @@ class Jackalope(Requests, Calling, Scheduling, Extending):
         one_of("content", option_checks.content, content)
         named = one_of("name", option_checks.text, name)
         plan = make_plan(cast("Choices", {**choices, "queue": queue}), name=named)
+        if plan.paced is not None:
+            raise ConfigError("pace: key: must be text here, where no arguments are known")
         body = payload if isinstance(payload, Uploaded) else encode_value("bytes", payload)
         spec = plan.spec(plan.id or new_task_id(), cast("bytes", body))
         served = await self.session().submit(

@@ -209,7 +209,7 @@ class Scheduled:
         options = spec.options or NO_OPTIONS
         unfit = [
             name
-            for name in ("alias", "run_at_us", "depends_on", "parent", "held")
+            for name in ("alias", "run_at_us", "depends_on", "parent", "held", "pace")
             if getattr(options, name)
         ]
         if unfit:

@@ -18,6 +18,15 @@ import msgspec
 
 from jackalope.client import option_checks
 from jackalope.client.option_checks import Seconds
+from jackalope.client.paces import (
+    Debounce,
+    Paced,
+    Replace,
+    Throttle,
+    check_pace,
+    pace_conflicts,
+    unknown_arguments,
+)
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import (
@@ -73,6 +82,9 @@ class SubmitChoices(TypedDict, total=False):
     # the version of the code, a part of what a request asks for; if not chosen, a fingerprint of
     # the function
     version: str
+    # what to do if many tasks of one kind are submitted: run one when no more come (`Debounce`),
+    # accept one in a span of time (`Throttle`), or replace the one that is queued (`Replace`)
+    pace: Debounce | Throttle | Replace
     # the task's id, to make a submit repeatable across processes. One is made if not chosen.
     id: object
     # when the queue is full or the broker overloaded, wait and submit again, rather than raise
@@ -107,6 +119,7 @@ class Plan:
     wait_for_room: bool
     submit_timeout_s: float | None
     result_timeout_s: float | None
+    paced: Paced | None = None  # the pace, if its key follows from the arguments
 
     def options_now(self) -> Options | None:
         """Return the rare fields of a task that is submitted now."""
@@ -148,7 +161,11 @@ class Plan:
 
 
 def make_plan(
-    choices: Choices, *, name: str = "", headers: Mapping[str, str] | None = None
+    choices: Choices,
+    *,
+    name: str = "",
+    headers: Mapping[str, str] | None = None,
+    function: Callable[..., Any] | None = None,
 ) -> Plan:
     """Check choices and translate them.
 
@@ -156,13 +173,15 @@ def make_plan(
         choices: what the user chose.
         name: the name of the task's function.
         headers: what the library adds to the headers.
+        function: the task's function, of whose arguments the key of a pace may be made.
 
     Raises:
         ConfigError: some choice cannot be used; every problem is listed.
     """
-    given = check_choices(choices, _CHECKS)
+    given = check_choices(choices, _CHECKS, unknown_arguments(function, choices))
     expires = given.get("expires", 0)
     is_moment = isinstance(choices.get("expires"), datetime)
+    paced: Paced | None = given.get("pace")
     options = Options(
         alias=given.get("alias", ""),
         headers={**given.get("headers", {}), **(headers or {})},
@@ -177,6 +196,7 @@ def make_plan(
         held=given.get("held", False),
         same=Same(given["same"]) if "same" in given else None,
         version=given.get("version", ""),
+        pace=None if paced is None else paced.pace,
     )
     return Plan(
         queue=given.get("queue", "default"),
@@ -191,6 +211,7 @@ def make_plan(
         wait_for_room=given.get("wait_for_room", False),
         submit_timeout_s=given.get("submit_timeout", UNSET),
         result_timeout_s=given.get("result_timeout"),
+        paced=paced if paced is not None and paced.by else None,
     )
 
 
@@ -198,13 +219,16 @@ def make_plan(
 Check = Callable[[Any], Any]
 
 
-def check_choices(choices: Mapping[str, Any], known: Mapping[str, Check]) -> dict[str, Any]:
+def check_choices(
+    choices: Mapping[str, Any], known: Mapping[str, Check], further: Iterable[str] = ()
+) -> dict[str, Any]:
     """Check choices one by one, and return them as the wire takes them.
 
     Raises:
-        ConfigError: some choice cannot be used; every problem is listed.
+        ConfigError: some choice cannot be used; every problem is listed, with those that were
+            found before.
     """
-    given, problems = {}, []
+    given, problems = {}, [*further]
     for name, value in choices.items():
         check = known.get(name)
         if check is None:
@@ -216,6 +240,7 @@ def check_choices(choices: Mapping[str, Any], known: Mapping[str, Check]) -> dic
             problems.append(f"{name}: {error}")
     if "delay" in choices and "run_at" in choices:
         problems.append("delay and run_at: choose one of them")
+    problems += pace_conflicts(choices)
     if problems:
         raise ConfigError("; ".join(problems))
     return given
@@ -276,6 +301,7 @@ _CHECKS: dict[str, Check] = {
     "held": option_checks.flag,
     "same": partial(option_checks.word, words=tuple(Same)),
     "version": option_checks.text,
+    "pace": check_pace,
     "id": option_checks.task,
     "wait_for_room": option_checks.flag,
     "submit_timeout": _time_s,

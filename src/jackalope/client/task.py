@@ -22,6 +22,8 @@ from typing import (
     overload,
 )
 
+import msgspec
+
 from jackalope.client import option_checks
 from jackalope.client.flows.parts import Group, Step
 from jackalope.client.handle import Handle
@@ -34,7 +36,7 @@ from jackalope.core.effects import Served
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.shapes.request import How
-from jackalope.core.task import TaskSpec
+from jackalope.core.task import NO_OPTIONS, TaskSpec
 from jackalope.errors import ConfigError, PartlyRejected
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import Running, resting
@@ -322,12 +324,14 @@ class Task(Generic[P, R]):
         """The choices, checked and translated."""
         content = self.definition.content
         headers = {} if content == DEFAULT_CONTENT else {CONTENT_HEADER: content}
-        return make_plan(self._choices, name=self.name, headers=headers)
+        function = self.definition.function
+        return make_plan(self._choices, name=self.name, headers=headers, function=function)
 
     def _spec(self, plan: Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
         if plan.is_request:
             return self._request(args, kwargs)
-        return plan.spec(plan.id or new_task_id(), self.payload_of(args, kwargs))
+        spec = plan.spec(plan.id or new_task_id(), self.payload_of(args, kwargs))
+        return paced_by_call(self, spec, args, kwargs)
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> TaskSpec:
         """Return the task that `submit` would send, without sending it.
@@ -379,6 +383,7 @@ class Task(Generic[P, R]):
                 spec = self._request(args, kwargs)
             else:
                 spec = plan.spec(new_task_id(), payload(args, kwargs))
+                spec = paced_by_call(self, spec, args, kwargs)
             handles.append(Handle(app, spec.id, result))
             yield spec
 
@@ -386,6 +391,17 @@ class Task(Generic[P, R]):
 def _sent(stream: Stream) -> Uploaded | bytes:
     """Return what is sent of a stream: its bytes, or those of its file when it is time."""
     return stream.read() if stream.path is None else Uploaded(stream.path)
+
+
+def paced_by_call(
+    task: Task[..., Any], spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> TaskSpec:
+    """Give a task the key of its pace, if that is made of its arguments."""
+    paced = task.plan.paced
+    if paced is not None:
+        pace = paced.of_call(task.definition.function, args, kwargs)
+        spec.options = msgspec.structs.replace(spec.options or NO_OPTIONS, pace=pace)
+    return spec
 
 
 class PlainTask(Task[P, R]):
@@ -433,7 +449,7 @@ class TaskMaker:
         task_name = getattr(function, "__qualname__", repr(function))
         try:
             given = check_choices(own, _OF_DEFINITION)
-            plan = make_plan(cast("Choices", choices))
+            plan = make_plan(cast("Choices", choices), function=function)
         except ConfigError as error:
             raise ConfigError(f"{task_name} cannot be a task: {error}") from None
         definition = TaskDefinition(

@@ -17,7 +17,18 @@ from __future__ import annotations
 
 from itertools import islice
 
-from jackalope.core import admin, amqp, cache, flows, pools, schedules, steps, tasks, workers
+from jackalope.core import (
+    admin,
+    amqp,
+    cache,
+    flows,
+    pacing,
+    pools,
+    schedules,
+    steps,
+    tasks,
+    workers,
+)
 from jackalope.core.commands import AnyCommand, ForgetTasks, Recover, Tick
 from jackalope.core.commands.base import Command
 from jackalope.core.context import Context, Missing, Room, Rooms
@@ -67,6 +78,7 @@ ROOMS = Rooms(
     Room(handlers={Tick: tick, Recover: recover, ForgetTasks: forget}),
     tasks.ROOM,
     cache.ROOM,
+    pacing.ROOM,
     workers.ROOM,
     steps.ROOM,
     flows.ROOM,

@@ -17,6 +17,7 @@ from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.flow import FlowState, NodeState
+from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import schedule_of
@@ -30,7 +31,16 @@ from jackalope.core.state.flows import (
 )
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Worker
-from jackalope.core.task import Attempt, HistoryEntry, Task, how_made, joined, lease_of
+from jackalope.core.task import (
+    Attempt,
+    HistoryEntry,
+    Task,
+    how_made,
+    is_open,
+    joined,
+    lease_of,
+    replaced,
+)
 
 #: How many names a fact lists.
 _NAMED_MAX = 100
@@ -42,6 +52,7 @@ class Why(StrEnum):
     HELD = "held"
     PAUSED = "paused"
     SCHEDULED = "scheduled"
+    DEBOUNCED = "debounced"
     EVENT = "event"
     WAITING = "waiting"
     FLOW = "flow"
@@ -63,6 +74,7 @@ class Why(StrEnum):
     WORKER_AWAITED = "worker_awaited"
     SIGNAL = "signal"
     SCHEDULE = "schedule"
+    REPLACED = "replaced"
     ENDED = "ended"
 
 
@@ -164,12 +176,16 @@ def _why_node(ctx: Context, task: Task, state: NodeState) -> list[Cause]:
 
 
 def _why_there(task: Task) -> list[Cause]:
-    """Name the schedule that submitted a task."""
-    fired = schedule_of(task.options)
-    if fired is None:
-        return []
-    text = f"is a run of schedule {fired[0]!r}, for the slot {fired[1]}"
-    return [Cause(Why.SCHEDULE, text, {"schedule": fired[0], "slot_us": fired[1]})]
+    """Name the schedule that submitted a task, and how many submits it stands for."""
+    causes, fired, count = [], schedule_of(task.options), replaced(task)
+    if fired is not None:
+        text = f"is a run of schedule {fired[0]!r}, for the slot {fired[1]}"
+        causes.append(Cause(Why.SCHEDULE, text, {"schedule": fired[0], "slot_us": fired[1]}))
+    if count:
+        later = "a later submit" if count == 1 else f"{count} later submits, one after the other"
+        text = f"was replaced by {later}: it has the latest arguments"
+        causes.append(Cause(Why.REPLACED, text, {"submits": count}))
+    return causes
 
 
 def history(task: Task) -> list[HistoryEntry]:
@@ -211,6 +227,10 @@ def _why_resting(task: Task) -> Cause:
             text += f" until {task.due_us}"
             facts["due_us"] = task.due_us
         return Cause(Why.EVENT, text, facts)
+    pace = task.options.pace
+    is_gathering = pace is not None and pace.how is Pacing.DEBOUNCE and is_open(task)
+    if pace is not None and is_gathering and task.state is State.SCHEDULED:
+        return _why_debounced(task, pace)
     if task.state is State.SCHEDULED:
         times = "1 failure" if task.failures == 1 else f"{task.failures} failures"
         what = f"retry after {times}" if task.failures else "start"
@@ -227,6 +247,13 @@ def _why_resting(task: Task) -> Cause:
     else:
         text = f"paused by {last.by or 'an unknown client'}; play it to let it run"
     return Cause(Why.PAUSED, text, {"by": last.by, "since_us": last.at_us})
+
+
+def _why_debounced(task: Task, pace: Pace) -> Cause:
+    quiet = format_duration(pace.span_us)
+    text = f"waits until none of its kind is submitted for {quiet}, as it stands at {task.due_us}"
+    facts: dict[str, str | int] = {"due_us": task.due_us, "quiet_us": pace.span_us}
+    return Cause(Why.DEBOUNCED, text, {**facts, "key": pace.key})
 
 
 def _why_ready(ctx: Context, task: Task) -> list[Cause]:

@@ -26,7 +26,7 @@ from jackalope.core.state.flows import (
 )
 from jackalope.core.state.groups import Group
 from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import Task, lease_of
+from jackalope.core.task import Task, is_open, lease_of
 
 
 def check(ctx: Context) -> None:
@@ -91,6 +91,7 @@ def _check_queue(queue: Queue, tasks: list[Task]) -> None:
         if at is None or at.queue is not queue or at.task_name not in (None, task.name):
             raise BrokenInvariant(f"not in a lane of its queue and name: {task} {at}")
     _check_cache(queue, [task for task in tasks if task.state not in ENDED])
+    _check_paces(queue, [task for task in tasks if is_open(task)])
 
 
 def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
@@ -106,6 +107,13 @@ def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
     for identity, answer in cache.answers.items():
         must(answer.identity == identity, "an answer is found by its identity", answer)
         must((answer.namespace, answer.queue) == (queue.namespace.name, queue.name), "at home")
+
+
+def _check_paces(queue: Queue, open_ones: list[Task]) -> None:
+    kinds = [it.options.pace.kind(it.name) for it in open_ones if it.options.pace is not None]
+    must(len(set(kinds)) == len(open_ones), "a kind has one task to be replaced", open_ones)
+    for kind, task in zip(kinds, open_ones, strict=True):
+        must(queue.standing.get(kind) == task.id, "and it is found by its kind", task)
 
 
 def _check_answers(ctx: Context) -> None:
@@ -146,6 +154,9 @@ def _check_namespace(ctx: Context, namespace: Namespace) -> None:
                 must(
                     lane in namespace.limited_lanes[tag], "a limited lane is known to its tag", tag
                 )
+    for name, entry in namespace.throttles.items():
+        is_timed = (namespace.name, name) in ctx.book.throttled
+        must(is_timed, "what is throttled has a timer", entry)
     for alias, task_id in namespace.aliases.items():
         must(task_id in ctx.book.tasks, "an alias names a task in memory", alias)
 

@@ -84,6 +84,7 @@ class Event(StrEnum):
     DUE = "due"
     EXPIRE = "expire"
     COMPLETE = "complete"
+    REPLACE = "replace"
     # The life of an attempt.
     ASSIGN = "assign"
     START = "start"
@@ -128,6 +129,8 @@ _ENDS = _SUCCEEDED | _DEAD | _KILLED
 _SET_BACK = frozenset({State.READY, State.SCHEDULED, State.PAUSED, State.DEAD, State.KILLED})
 #: Where a task rests that waits for a time or an event between two attempts.
 _SUSPENDED = frozenset({State.SCHEDULED, State.PAUSED, State.KILLED})
+#: Where a task rests whose place another took before it began: it has the time of that one.
+_UNBEGUN = frozenset({State.HELD, State.SCHEDULED, State.READY})
 _GONE: frozenset[State] = frozenset()
 
 TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
@@ -138,6 +141,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.KILL: _KILLED,
         Event.EXPIRE: _DEAD,
         Event.ABANDON: _DEAD,
+        Event.REPLACE: _HELD,
     },
     State.WAITING: {
         Event.HOLD: _HELD,
@@ -156,12 +160,14 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.EXPIRE: _DEAD,
         Event.DUE: _READY,
         Event.UNBLOCK: _READY,
+        Event.REPLACE: _UNBEGUN,
     },
     State.READY: {
         Event.HOLD: _HELD,
         Event.PAUSE: _PAUSED,
         Event.KILL: _KILLED,
         Event.EXPIRE: _DEAD,
+        Event.REPLACE: _UNBEGUN,
         Event.ASSIGN: _ASSIGNED,
     },
     State.ASSIGNED: {
@@ -194,6 +200,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.EXPIRE: _DEAD,
         Event.ABANDON: _DEAD,
         Event.COMPLETE: _DEAD | _KILLED,
+        Event.REPLACE: _PAUSED,
     },
     State.SUCCEEDED: {Event.PURGE: _GONE},
     State.DEAD: {Event.RETRY: _OPEN, Event.PURGE: _GONE},

@@ -84,6 +84,11 @@ SLOTS_PER_BACKFILL_MAX = 1_000
 MISSED_SLOTS_COUNTED_MAX = 100
 RUNS_PER_SCHEDULE_MAX = 10
 
+#: Paces: how many kinds of tasks a namespace throttles at a time, and how many of the submits that
+#: took the place of a task are remembered, so that one that is repeated is not taken for a new one.
+THROTTLED_PER_NAMESPACE_MAX = 100_000
+MERGED_PER_TASK_MAX = 100
+
 #: How many slots one tick takes on: each may have to look for the next in a calendar.
 SLOTS_PER_TICK_MAX = 500
 

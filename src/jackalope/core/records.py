@@ -455,6 +455,24 @@ class FlowStopped(Record, tag="stop"):
     detail: str = ""
 
 
+class TaskReplaced(Record, tag="replace"):
+    """A later submit took the place of a task that had not begun, which goes on as this."""
+
+    task: TaskId
+    spec: TaskSpec
+    to: State
+    due_us: int = 0
+    expires_us: int = 0
+    by: str = ""
+
+
+class ThrottlesEnded(Record, tag="unthrottle"):
+    """Tasks of these kinds are accepted again."""
+
+    namespace: str
+    kinds: tuple[str, ...]  # see `shapes.pace.throttle_name`
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -504,6 +522,8 @@ AnyRecord = (
     | GroupsClosed
     | FlowFailed
     | FlowStopped
+    | TaskReplaced
+    | ThrottlesEnded
 )
 
 #: The level that brought a kind, for those that were not there from the beginning.
@@ -524,6 +544,8 @@ SINCE: dict[type, int] = {
     GroupsClosed: 4,
     FlowFailed: 4,
     FlowStopped: 4,
+    TaskReplaced: 4,
+    ThrottlesEnded: 4,
 }
 
 
@@ -561,7 +583,7 @@ def blobs_named(records: list[AnyRecord]) -> list[BlobRef]:
     """Return the large payloads and results that records name."""
     bodies: list[Body] = []
     for record in records:
-        if isinstance(record, TaskSubmitted):
+        if isinstance(record, TaskSubmitted | TaskReplaced):
             bodies.append(record.spec.payload)
         elif isinstance(record, AttemptFinished):
             bodies.append(record.result)
@@ -591,6 +613,7 @@ _OF_A_TASK = frozenset(
         GroupsClosed,
         FlowFailed,
         FlowStopped,
+        TaskReplaced,
     }
 )
 

@@ -45,6 +45,7 @@ class Code(StrEnum):
     UNKNOWN_POOL = "unknown_pool"
     UNKNOWN_BLOB = "unknown_blob"
     UNKNOWN_SCHEDULE = "unknown_schedule"
+    THROTTLED = "throttled"
     INTERNAL = "internal"
 
 

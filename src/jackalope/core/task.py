@@ -18,7 +18,7 @@ import msgspec
 
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.ids import NO_TASK, TaskId, is_volatile
-from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.lifecycle import PENDING, Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.shapes.body import BlobRef, Body, Error
 from jackalope.core.shapes.flow import (
@@ -29,6 +29,7 @@ from jackalope.core.shapes.flow import (
     bodies_in,
     copy_of_state,
 )
+from jackalope.core.shapes.pace import REPLACED, Pace, Pacing
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
 from jackalope.core.shapes.steps import Steps, copy_of
 
@@ -95,6 +96,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     identity: bytes = b""  # what is asked for, as a hash; the broker sees to it where it matters
     flow: FlowSettings | None = None  # set by the broker for a flow, which no worker runs
     node: NodeSettings | None = None  # set by the broker for a node of a flow
+    pace: Pace | None = None  # how it is spread over time, with others of its kind
 
 
 NO_OPTIONS = Options()
@@ -211,6 +213,7 @@ class TaskRow(msgspec.Struct, array_like=True, gc=False):
     envelope: Envelope | None = None
     steps: Steps | None = None
     flow: FlowState | NodeState | None = None
+    merged: tuple[TaskId, ...] = ()
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -252,6 +255,8 @@ class Task(msgspec.Struct, gc=False):
     envelope: Envelope | None = None  # what it brings along if it came as an AMQP message
     steps: Steps | None = None  # what of it is done for good, if it has steps
     flow: FlowState | NodeState | None = None  # how far it is, if it is a flow or a node of one
+    # the latest submits that took its place, by the ids that they came with
+    merged: tuple[TaskId, ...] = ()
 
 
 def lease_of(task: Task) -> Attempt:
@@ -259,6 +264,20 @@ def lease_of(task: Task) -> Attempt:
     if task.attempt is None:
         raise BrokenInvariant(f"task {task.id.hex()} is {task.state} without an attempt")
     return task.attempt
+
+
+def is_open(task: Task) -> bool:
+    """Return whether a later submit of its kind takes the place of a task.
+
+    One that is debounced is open until it is due for the first time; one that can be replaced,
+    until it is given to a worker for the first time.
+    """
+    pace = task.options.pace
+    if pace is None or task.state not in PENDING:
+        return False
+    if pace.how is Pacing.DEBOUNCE:
+        return not task.rank
+    return pace.how is Pacing.REPLACE and not task.attempts
 
 
 def to_row(task: Task) -> TaskRow:
@@ -295,6 +314,7 @@ def to_row(task: Task) -> TaskRow:
         task.envelope,
         copy_of(task.steps) if task.steps is not None else None,
         copy_of_state(task.flow) if task.flow is not None else None,
+        task.merged,
     )
 
 
@@ -332,6 +352,7 @@ def from_row(row: TaskRow, queue: Queue) -> Task:
         envelope=row.envelope,
         steps=copy_of(row.steps) if row.steps is not None else None,
         flow=copy_of_state(row.flow) if row.flow is not None else None,
+        merged=row.merged,
     )
 
 
@@ -400,6 +421,11 @@ def how_made(options: Options) -> How | None:
 def joined(task: Task) -> int:
     """Return how many requests joined a task."""
     return sum(int(each.detail) for each in task.history or () if each.what == JOINED)
+
+
+def replaced(task: Task) -> int:
+    """Return how many later submits took the place of a task."""
+    return sum(int(each.detail) for each in task.history or () if each.what == REPLACED)
 
 
 # The trace context: the headers that name the trace a task belongs to, as the W3C's Trace Context

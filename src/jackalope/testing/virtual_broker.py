@@ -34,7 +34,7 @@ import msgspec
 from jackalope.calendar import CronCalendar
 from jackalope.client.app import Jackalope, taken_over
 from jackalope.client.flows.flow import Flow
-from jackalope.client.task import Task
+from jackalope.client.task import Task, paced_by_call
 from jackalope.core import Core
 from jackalope.core.assertions import must
 from jackalope.core.commands import (
@@ -170,6 +170,7 @@ class VirtualBroker:
         self._line.note(task.app)
         spec = plan.spec(plan.id or new_task_id(), definition.payload(args, kwargs))
         spec.payload = self._store(spec.payload)
+        paced_by_call(task, spec, args, kwargs)
         if plan.delay_us or plan.expires_us:
             # A client counts from its own clock; here the clock is ours.
             spec.options = msgspec.structs.replace(

@@ -399,6 +399,7 @@ _CODES = {
     Code.TOO_MANY: 506,
     Code.OVERLOADED: 506,
     Code.RATE_LIMITED: 506,
+    Code.THROTTLED: 506,
     Code.UNKNOWN_SESSION: 541,
     Code.STORAGE_FAILED: 541,
     Code.INTERNAL: 541,

@@ -274,9 +274,31 @@ def test_equal_requests_are_served_by_one_task() -> None:
     run(check())
 
 
+def test_paces_replace_and_throttle() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            submit = house.client.tasks.SubmitTask
+            span, at_most = timedelta(seconds=5), timedelta(seconds=60)
+            pace = pb.Pace(how=pb.PACING_DEBOUNCE, key="k", span=span, at_most=at_most)
+            first = await submit(pb.SubmitTaskRequest(task=spec(pace=pace)))
+            second = await submit(pb.SubmitTaskRequest(task=spec(pace=pace)))
+            assert (second.served.how, second.id) == (pb.HOW_SERVED_REPLACED, first.id)
+            pace = pb.Pace(how=pb.PACING_THROTTLE, span=span)
+            first = await submit(pb.SubmitTaskRequest(task=spec(pace=pace)))
+            refusal = await refused(submit(pb.SubmitTaskRequest(task=spec(pace=pace))))
+            assert refusal.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+            assert refusal.reason == "THROTTLED"
+            pace.drop = True
+            dropped = await submit(pb.SubmitTaskRequest(task=spec(pace=pace)))
+            assert (dropped.served.how, dropped.id) == (pb.HOW_SERVED_DROPPED, first.id)
+
+    run(check())
+
+
 @pytest.mark.parametrize(
     ("fields", "path"),
     [
+        ({"pace": pb.Pace(key="k")}, "task.pace.how"),
         ({"queue": ""}, "task.queue"),
         ({"id": "no id"}, "task.id"),
         ({"parent": "no id"}, "task.parent"),

@@ -23,8 +23,12 @@ from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.cluster.checker import ClusterChecker
 from tests.simulation.cluster.machine import OUTSIDE, ClusterLink, Life, Machine
 from tests.simulation.cluster.process import Clock, ClusterWorld, virtual
+from tests.simulation.cluster.whole import WholeChecker
 from tests.simulation.log import NO_FAULTS, LogFaults, SimLog
 from tests.simulation.network import LOG, Network
+from tests.simulation.paces import SimPacer
+from tests.simulation.schedules import SimPlanner
+from tests.simulation.steps import StepWorker
 from tests.simulation.worker import SimWorker
 from tests.simulation.world import BEGIN_US, Peer
 
@@ -50,6 +54,10 @@ class ClusterWorker(SimWorker):
         """Let everything end soon, and well."""
         self.longest_us = self.usual_us = SECOND // 2
         self.is_able = True
+
+
+class WholeWorker(ClusterWorker, StepWorker):
+    """A worker some of whose tasks have steps."""
 
 
 class ClusterClient(SimClient):
@@ -96,13 +104,20 @@ Sufferings = tuple[Callable[["Cluster", Machine], None], ...]
 class Cluster:
     """Machines, their log, and those who know their addresses."""
 
-    def __init__(self, world: ClusterWorld, count: int, folder: Path, timing: Timing) -> None:
+    def __init__(
+        self,
+        world: ClusterWorld,
+        count: int,
+        folder: Path,
+        timing: Timing,
+        checker: ClusterChecker | None = None,
+    ) -> None:
         rng = world.rng
         names = [f"n{number}" for number in range(count)]
         self.world = world
         world.columns = names
         self.network = Network(*names, OUTSIDE)
-        self.checker = ClusterChecker(world)
+        self.checker = checker or ClusterChecker(world)
         self.log = SimLog(world, self.network)
         self.log.faults = LogFaults(0.02, 0.02, 0.03, 0.02, 0.02, 0.001)
         self.log.on_stored = self.checker.on_stored
@@ -147,6 +162,10 @@ class Cluster:
             machine = self.by_name.get(where, following)
         self._addresses[id(peer)] = machine
         return None
+
+    def clock_us(self) -> int:
+        """Return what a clock shows that is right."""
+        return self.world.now_us
 
     def receive(self, link: ClusterLink, command: Any) -> None:
         link.machine.receive(link, command)
@@ -346,8 +365,9 @@ def simulate(
     trace: bool = False,
     timing: Timing | None = None,
     sufferings: Sufferings | None = None,
+    is_whole: bool = False,
 ) -> Report:
-    """Run one seed to its end.
+    """Run one seed to its end; with schedules, steps and paces if it is whole.
 
     Raises:
         Violation: something happened that must not happen.
@@ -360,7 +380,8 @@ def simulate(
         tempfile.TemporaryDirectory(prefix="jackalope-sim-", dir=_QUICK_DISK) as folder,
         virtual(world),
     ):
-        cluster = Cluster(world, count, Path(folder), timing or Timing())
+        checker = WholeChecker(world) if is_whole else None
+        cluster = Cluster(world, count, Path(folder), timing or Timing(), checker)
         cluster.sufferings = sufferings or SUFFERINGS
         try:
             return _run(seed, cluster)
@@ -379,9 +400,13 @@ def _run(seed: int, cluster: Cluster) -> Report:
     queues = tuple(rng.sample(list(QUEUES), rng.randrange(1, len(QUEUES) + 1)))
     names = rng.choice((None, NAMES[:2], NAMES[1:]))
     slots = rng.randrange(1, 5)
+    is_whole = isinstance(checker, WholeChecker)
+    planner = SimPlanner(world, node, seed) if is_whole else None
+    pacer = SimPacer(world, node, seed) if is_whole else None
+    make_worker = WholeWorker if is_whole else ClusterWorker
     workers = [
-        ClusterWorker(world, node, "w0", queues=queues, keys=(), slots=slots, names=names),
-        ClusterWorker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=4),
+        make_worker(world, node, "w0", queues=queues, keys=(), slots=slots, names=names),
+        make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=4),
     ]
     world.run(BEGIN_US + _FAULTY_US, stop=lambda: False)
 
@@ -390,6 +415,9 @@ def _run(seed: int, cluster: Cluster) -> Report:
         worker.hurry()
     for client in clients:
         client.left, client.is_tidying = 0, True
+    if planner is not None and pacer is not None:
+        planner.tidy()
+        pacer.is_tidying = True
     world.run(world.now_us + 3 * cluster.timing.takeover_us + SECOND, stop=lambda: False)
     cluster.demand_leader(is_known=False)
     end_us = world.now_us + 10 * SECOND - 3 * cluster.timing.takeover_us
@@ -401,6 +429,7 @@ def _run(seed: int, cluster: Cluster) -> Report:
 
     def is_over() -> bool:
         is_quiet = not any(client.outbox or client.requests for client in clients)
+        is_quiet &= not any(each.outbox for each in (planner, pacer) if each is not None)
         return is_quiet and not checker.unfinished()
 
     end_us = world.now_us + _PATIENCE_US

@@ -41,8 +41,10 @@ from jackalope.core.records import (
     RequestJoined,
     SignalAdvanced,
     TaskMoved,
+    TaskReplaced,
     TasksDropped,
     TaskSubmitted,
+    ThrottlesEnded,
     Unbound,
     is_lasting,
     task_of,
@@ -92,6 +94,8 @@ _DETAILS = {
     Unbound,
     FencesReserved,
     Forgotten,
+    TaskReplaced,
+    ThrottlesEnded,
 }
 #: The level and the text of every record but those of `_BY_EVENT`, which depend on what happened.
 _WORDS: dict[type, tuple[int, str]] = {

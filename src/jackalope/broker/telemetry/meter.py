@@ -44,6 +44,7 @@ from jackalope.core.records import (
     QueueDeleted,
     RequestJoined,
     TaskMoved,
+    TaskReplaced,
     TaskSubmitted,
 )
 from jackalope.core.refusals import Code, Refusal
@@ -394,6 +395,15 @@ class Meter:
             if task is not None:
                 _count_served(self._reading(task.queue, task.name), How.JOINED)
 
+    def _count_replaced(self, records: list[TaskReplaced]) -> None:
+        for record in records:
+            task = self._tasks.get(record.task)
+            if task is not None:
+                reading = self._reading(task.queue, task.name)
+                _count_served(reading, How.REPLACED)
+                if type(record.spec.payload) is not bytes:
+                    _count_blob(reading, record.spec.payload)
+
     def _count_hits(self, records: list[AnswerUsed]) -> None:
         answers = {} if self._core is None else self._core.book.answers.by_task
         for record in records:
@@ -534,6 +544,7 @@ _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
     (AttemptEnded, Meter._count_ends),  # noqa: SLF001
     (TaskMoved, Meter._count_moves),  # noqa: SLF001
     (RequestJoined, Meter._count_joins),  # noqa: SLF001
+    (TaskReplaced, Meter._count_replaced),  # noqa: SLF001
     (AnswerUsed, Meter._count_hits),  # noqa: SLF001
     (QueueDeleted, Meter._forget_queues),  # noqa: SLF001
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jackalope.cli.output import Screen
     from jackalope.client.app import Jackalope
     from jackalope.core.effects import Served
+    from jackalope.core.shapes.pace import Pace
     from jackalope.core.task import Options as TaskOptions
     from jackalope.core.task import Retry, TaskSpec
     from jackalope.errors import Rejected
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _WHAT = "What to do"
 _WHEN = "When, and how often"
 _SHARED = "Equal requests"
+_PACED = "Many of one kind"
 _NOTES_MAX = 5
 
 
@@ -158,6 +160,52 @@ class Terms(Options):
         ),
     ] = ""
 
+    debounce: Annotated[
+        str,
+        opt(
+            "--debounce DURATION",
+            "Run it when no more of its kind are submitted for this long; the latest one counts.",
+            _PACED,
+        ),
+    ] = ""
+    at_most: Annotated[
+        str, opt("--at-most DURATION", "Debounced: run it so long after the first one.", _PACED)
+    ] = ""
+    throttle: Annotated[
+        str, opt("--throttle DURATION", "Accept one of its kind in this time.", _PACED)
+    ] = ""
+    drop: Annotated[
+        bool,
+        opt("--drop", "Throttled: name the task that was accepted, rather than refuse.", _PACED),
+    ] = False
+    replace: Annotated[
+        bool, opt("--replace", "Take the place of one of its kind that is queued.", _PACED)
+    ] = False
+    pace_key: Annotated[
+        str, opt("--pace-key TEXT", "What tells tasks of one queue and name apart.", _PACED)
+    ] = ""
+
+    def pace(self) -> "Pace | None":
+        """Return the pace; the broker says what is wrong with it."""
+        from jackalope.core.shapes.pace import Pace, Pacing
+
+        given = {
+            Pacing.DEBOUNCE: self.debounce,
+            Pacing.THROTTLE: self.throttle,
+            Pacing.REPLACE: self.replace,
+        }
+        hows = [how for how, value in given.items() if value]
+        if len(hows) > 1:
+            raise Failure("use one of --debounce, --throttle and --replace", code=Exit.USAGE)
+        if not hows:
+            if self.at_most or self.drop or self.pace_key:
+                message = "--at-most, --drop and --pace-key need one of the other three"
+                raise Failure(message, code=Exit.USAGE)
+            return None
+        span_us = duration_us(self.debounce or self.throttle or "0s")
+        at_most_us = duration_us(self.at_most) if self.at_most else 0
+        return Pace(hows[0], self.pace_key, span_us, at_most_us, self.drop)
+
     async def options(self, client: "Jackalope", queue: str) -> "TaskOptions":
         """Return these as the broker takes them, without the encoding of the payload."""
         from jackalope.core.task import Options as TaskOptions
@@ -178,6 +226,7 @@ class Terms(Options):
             held=self.held,
             same=self.same,
             version=self.version,
+            pace=self.pace(),
         )
 
 
@@ -199,6 +248,7 @@ async def submit(
         jackalope submit -q reports --name app.report --alias nightly --at 02:00 --retries 5
         jackalope submit -q blobs --payload-file picture.raw --priority 220 --wait
         jackalope submit -q images --name app.resize --from-lines arguments.jsonl
+        jackalope submit -q mail --name app.digest --json '["ada"]' --debounce 5s --pace-key ada
         jackalope submit -q sums --name app.add --json '[1, 2]' --same cached --version 3 --wait
     """
     from jackalope.cli.commands.tasks import wait_for
@@ -281,7 +331,12 @@ def _told(served: "Served") -> str:
     """Describe how a request is served."""
     if served.how == "hit":
         return f"hit: made {ago(served.made_us)} by {served.worker or 'an unknown worker'}"
-    others = {"joined": f"joined: task {id_text(served.task)} is under way"}
+    task = f"task {id_text(served.task)}"
+    others = {
+        "joined": f"joined: {task} is under way",
+        "replaced": f"replaced: {task} was queued, and has the new arguments",
+        "dropped": f"dropped: {task} was accepted shortly before",
+    }
     return others.get(served.how, f"{served.how}: a task of its own")
 
 

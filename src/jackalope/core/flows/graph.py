@@ -109,6 +109,8 @@ def _links(options: Options) -> list[str]:
         problems.append("parent: the parent of a node is its flow")
     if options.depends_on:
         problems.append("depends_on: name nodes in `after` instead")
+    if options.pace is not None:
+        problems.append("pace: a node of a flow has none; nothing can take its place")
     if options.same is not None or options.identity:
         problems.append("same: a node is always run by itself")
     return problems

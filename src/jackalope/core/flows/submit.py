@@ -166,7 +166,16 @@ def _unsound(command: SubmitFlow) -> Refusal | None:
     problems = [f"flow: {problem}" for problem in spec_problems(spec)]
     problems += [
         f"flow: {field}: has no meaning for a flow, which no worker runs"
-        for field in ("held", "depends_on", "run_at_us", "timeout_us", "retry", "same", "identity")
+        for field in (
+            "held",
+            "depends_on",
+            "run_at_us",
+            "timeout_us",
+            "retry",
+            "same",
+            "identity",
+            "pace",
+        )
         if getattr(options, field)
     ]
     groups = {group.name: group for group in settings.groups}

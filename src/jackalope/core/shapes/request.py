@@ -44,6 +44,8 @@ class How(StrEnum):
     JOINED = JOINED  # by a task that was already under way
     REFRESH = "refresh"  # by a task of its own, although there may have been an answer
     BYPASS = "bypass"  # by a task of its own, without a look at any other
+    REPLACED = "replaced"  # by a task that was queued, and has its arguments from now on
+    DROPPED = "dropped"  # not at all: this task was accepted shortly before
 
 
 class StoredAnswer(msgspec.Struct, array_like=True, gc=False):

@@ -62,16 +62,19 @@ from jackalope.core.records import (
     TagLimited,
     TaskMoved,
     TaskPurged,
+    TaskReplaced,
     TaskRevived,
     TasksDropped,
     TaskSubmitted,
+    ThrottlesEnded,
     Unbound,
     WaitBegan,
 )
 from jackalope.core.shapes.flow import FlowState, NodeState
+from jackalope.core.shapes.pace import Pacing
 from jackalope.core.shapes.request import JOINED
 from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
-from jackalope.core.state import flows, schedules
+from jackalope.core.state import flows, paces, schedules
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
 from jackalope.core.state.queue import NO_TALLY, Queue
@@ -172,6 +175,9 @@ def _equip(book: Book, task: Task, record: TaskSubmitted) -> None:
         if task.options.flow is not None or task.options.node is not None:
             flows.begin(book, task)
         book.link(task)
+        pace = task.options.pace
+        if pace is not None and pace.how is Pacing.THROTTLE:
+            paces.throttle(book, task, pace)
 
 
 def _assigned(book: Book, records: Sequence[AttemptAssigned]) -> None:
@@ -663,4 +669,6 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     GroupsClosed: _each(flows.groups_closed),
     FlowFailed: _each(flows.flow_failed),
     FlowStopped: _each(flows.flow_stopped),
+    TaskReplaced: _each(paces.task_replaced),
+    ThrottlesEnded: _each(paces.throttles_ended),
 }

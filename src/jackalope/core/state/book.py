@@ -23,6 +23,7 @@ from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
 from jackalope.core.limits import HAPPENINGS_PER_TASK_MAX
 from jackalope.core.shapes.flow import NodeSettings
+from jackalope.core.shapes.pace import Throttled
 from jackalope.core.shapes.request import Same, StoredAnswer
 from jackalope.core.state import flows
 from jackalope.core.state.answers import Answers, Cache
@@ -48,8 +49,10 @@ from jackalope.core.task import (
     Outcome,
     Task,
     TaskRow,
+    TaskSpec,
     blobs_of,
     from_row,
+    is_open,
     lease_of,
     places,
     size_of,
@@ -85,6 +88,8 @@ class Book:
         self.due: Timers[bytes] = Timers()  # when scheduled tasks are due
         self.expiry: Timers[bytes] = Timers()  # when tasks that have not begun expire
         self.timeouts: Timers[bytes] = Timers()  # when running attempts have run for too long
+        # when throttled kinds are accepted again, by namespace and name
+        self.throttled: Timers[tuple[str, str]] = Timers()
         # tasks that storage has and must not have, as they last were if memory had them
         self.gone: dict[TaskId, Task | None] = {}
         self.dirty: dict[TaskId, Task] = {}  # tasks that storage lacks in their present state
@@ -169,6 +174,8 @@ class Book:
             namespace.tallies[entity.name] = value
         elif entity.kind == "schedule":
             namespace.schedules[entity.name] = value
+        elif entity.kind == "throttle":
+            self.keep_throttle(entity.name, value)
         else:
             define(namespace, value)
 
@@ -359,6 +366,10 @@ class Book:
         self.api_keys = {each: kept for each, kept in self.api_keys.items() if each != key}
         self.entities_dirty["api_key", "", key] = None
 
+    def keep_throttle(self, name: str, entry: Throttled) -> None:
+        self.namespace(entry.namespace).throttles[name] = entry
+        self.throttled.set((entry.namespace, name), entry.until_us)
+
     def cache_of(self, answer: StoredAnswer) -> Cache:
         return self.namespaces[answer.namespace].queues[answer.queue].cache
 
@@ -405,6 +416,8 @@ class Book:
             self.children.setdefault(task.guardian, {})[task.id] = None
         if options.identity and task.state not in ENDED:
             task.queue.cache.flights[options.identity] = task.id
+        if options.pace is not None and is_open(task):
+            task.queue.standing[options.pace.kind(task.name)] = task.id
         if task.waiting_for:
             self._enter_waiting(task, task.waiting_for)
         if options.node is not None and task.state not in ENDED:
@@ -442,6 +455,17 @@ class Book:
             self.let_down[task.id] = None
         for dependency in lasting:
             self.dependents.setdefault(dependency, {})[task.id] = None
+
+    def replace(self, task: Task, spec: TaskSpec, to: State, due_us: int, expires_us: int) -> None:
+        """Give a task that has not begun what another has, but for its id and its place in line."""
+        self._leave_state(task.queue, task.state, (task,))
+        if task.expires_us:
+            self.expiry.cancel(task.id)
+        self.drop_blob(task.payload, unless=spec.payload)
+        task.key, task.priority, task.penalty = spec.key, spec.priority, 0
+        task.payload, task.options = spec.payload, spec.options or NO_OPTIONS
+        task.state, task.due_us, task.expires_us = to, due_us, expires_us
+        self.enter_state(task.queue, to, (task,))
 
     def enter_lease(self, tasks: Sequence[Task]) -> None:
         """Record the leases of workers, and take a slot of each tag."""
@@ -570,6 +594,10 @@ class Book:
     def _unlink(self, task: Task) -> None:
         if task.options.identity:
             del task.queue.cache.flights[task.options.identity]
+        if task.options.pace is not None:
+            kind = task.options.pace.kind(task.name)
+            if task.queue.standing.get(kind) == task.id:
+                del task.queue.standing[kind]
         for dependency in task.waiting_for or ():
             self.leave_dependency(task, dependency)
         task.waiting_for = None
@@ -646,6 +674,7 @@ def entities_of(
             "limit": namespace.limits,
             "tally": namespace.tallies,
             "schedule": namespace.schedules,
+            "throttle": namespace.throttles,
         }
         for kind, table in tables.items():
             for key, each in wanted(table):

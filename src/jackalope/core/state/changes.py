@@ -14,6 +14,7 @@ from jackalope.core.api_key import ApiKey
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.exchange import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.pace import Throttled
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import Schedule
@@ -69,6 +70,7 @@ KINDS: dict[str, Any] = {
     "limit": int,
     "tally": Tally,
     "schedule": Schedule,
+    "throttle": Throttled,
     "api_key": ApiKey,
 }
 

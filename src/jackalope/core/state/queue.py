@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jackalope.core.commands.base import Limited
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
+    from jackalope.core.shapes.pace import Kind, Throttled
     from jackalope.core.shapes.pool import PoolSettings
     from jackalope.core.shapes.schedule import Schedule
     from jackalope.core.task import Task
@@ -62,6 +63,8 @@ class Queue:
         self.traits: AmqpTraits | None = None
         # the bytes of the bodies of ready tasks, if they are limited; see `weigh`
         self.ready_bytes = 0
+        # the last task of each kind whose place a later submit may take; see `paces.standing`
+        self.standing: dict[Kind, TaskId] = {}
 
     @classmethod
     def from_row(cls, namespace: Namespace, row: QueueRow) -> Queue:
@@ -140,6 +143,7 @@ class Namespace:
         self.limited_lanes: dict[str, dict[Lane, None]] = {}
         self.tallies: dict[str, Tally] = {}  # what each worker has done
         self.schedules: dict[str, Schedule] = {}  # what is submitted, and when
+        self.throttles: dict[str, Throttled] = {}  # kinds of which none is accepted for a while
         self.topology = Topology()  # exchanges, bindings and rules
 
     def is_full(self, tag: str) -> bool:

@@ -25,6 +25,7 @@ from jackalope.core.limits import (
     TASKS_PER_FILTER_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.pacing.submits import is_outrun
 from jackalope.core.policy import Policy
 from jackalope.core.records import SignalRequested, TaskPurged, TaskRevived
 from jackalope.core.refusals import Code, Refusal
@@ -63,8 +64,8 @@ def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
         event = Event(command.action.value)
         if not is_legal(task.state, event):
             refused.append((task.id, wrong_state(task, event)))
-        elif event is Event.RETRY and is_doubled(task):
-            refused.append((task.id, _doubled(task)))
+        elif event is Event.RETRY and (doubled := _doubled(ctx, task)):
+            refused.append((task.id, doubled))
         elif command.terms is not None and task.state not in ENDED:
             message = f"task {task.id.hex()} is {task.state}; only an ended task can get new terms"
             refused.append((task.id, Refusal(Code.WRONG_STATE, message)))
@@ -91,10 +92,16 @@ def _act(ctx: Context, task: Task, command: ActOnTasks) -> Done | Refusal:
     return _ACTIONS[command.action](ctx, task, command.by)
 
 
-def _doubled(task: Task) -> Refusal:
-    other = task.queue.cache.flights[task.options.identity].hex()
-    message = f"cannot retry task {task.id.hex()}: task {other} is running the same request"
-    return Refusal(Code.WRONG_STATE, message + "; wait for that one")
+def _doubled(ctx: Context, task: Task) -> Refusal | None:
+    """Refuse to retry a task whose work another one does."""
+    if is_doubled(task):
+        other = task.queue.cache.flights[task.options.identity].hex()
+        what = f"task {other} is running the same request; wait for that one"
+    elif task.state in ENDED and is_outrun(ctx, task):
+        what = "a later one of its kind is queued, and will run"
+    else:
+        return None
+    return Refusal(Code.WRONG_STATE, f"cannot retry task {task.id.hex()}: {what}")
 
 
 def missing(ctx: Context, command: ActOnTasks) -> Missing:

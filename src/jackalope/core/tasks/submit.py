@@ -6,6 +6,7 @@ Owns the checks of a submitted task and the state in which its life begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import msgspec
 
@@ -27,9 +28,11 @@ from jackalope.core.limits import (
     TIME_US_MAX,
 )
 from jackalope.core.namespaces import not_kept, open_queue
+from jackalope.core.pacing import submits as pacing
 from jackalope.core.policy import Policy
 from jackalope.core.records import QueueDeclared, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.pace import Pace, Pacing, pace_problems
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import (
@@ -225,6 +228,7 @@ def _is_linked(options: Options) -> bool:
         or options.depends_on
         or options.same is not None
         or options.identity
+        or options.pace is not None
     )
 
 
@@ -262,7 +266,12 @@ def _submit(ctx: Context, command: SubmitTasks, specs: list[TaskSpec]) -> Sequen
 
 
 def _serve_or_take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue: Queue) -> Answer:
-    """Serve a task from an equal request, or else accept it."""
+    """Serve a task from an equal request or one of its kind, or else accept it."""
+    pace = None if spec.options is None else spec.options.pace
+    if pace is not None:
+        spec = copy(spec)  # What was submitted stays as it is, and may be submitted again.
+        paced = pacing.ask(ctx, command, spec, queue, pace)
+        return paced or next(iter(_take_in(ctx, [spec], queue, command.by)), None)
     served = single_flight.ask(ctx, command, spec, queue)
     if isinstance(served, Refusal):
         return served
@@ -390,6 +399,10 @@ def trim(ctx: Context, queue: Queue) -> None:
 
 def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Answer:
     """Answer a submit of an existing id: success if it is the same task, else a refusal."""
+    pace = task.options.pace
+    if pace is not None and pace.how is not Pacing.THROTTLE:
+        # Its content may be that of a later submit.
+        return None if _is_of_kind(task, namespace, spec) else _conflict(spec)
     is_same = (
         task.queue.name == spec.queue
         and task.queue.namespace.name == namespace
@@ -404,8 +417,23 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Answer:
         if options.same is None:
             return None
         return Served(how_run(options.same), task.id, options.identity)
+    return _conflict(spec)
+
+
+def _conflict(spec: TaskSpec) -> Refusal:
     return Refusal(
         Code.ID_CONFLICT, f"task {spec.id.hex()} exists with different content; use a new id"
+    )
+
+
+def _is_of_kind(task: Task, namespace: str, spec: TaskSpec) -> bool:
+    """Return whether a submitted task is of the kind of another, whose pace lets it be replaced."""
+    mine, its = task.options.pace, (spec.options or NO_OPTIONS).pace
+    return (
+        (task.queue.name, task.queue.namespace.name) == (spec.queue, namespace)
+        and mine is not None
+        and its is not None
+        and mine.kind(task.name) == its.kind(spec.name)
     )
 
 
@@ -534,7 +562,19 @@ def _option_problems(options: Options) -> list[str]:
         problems.append(f"headers: {problem}")
     if options.flow is not None or options.node is not None:
         problems.append("flow, node: set by the broker; submit a flow with its nodes instead")
+    if options.pace is not None:
+        problems += _paced_problems(options, options.pace)
     return problems + (_retry_problems(options.retry) if options.retry else [])
+
+
+def _paced_problems(options: Options, pace: Pace) -> list[str]:
+    """List what is wrong with a pace, and what cannot go with it."""
+    others = [] if options.same in (None, _RUN) and not options.identity else ["same"]
+    if pace.how is not Pacing.THROTTLE:  # Another submit may take the place of the task.
+        others += [name for name in ("alias", "parent", "depends_on") if getattr(options, name)]
+    if pace.how is Pacing.DEBOUNCE and options.run_at_us:
+        others.append("run_at_us")
+    return pace_problems(pace) + [f"{name}: cannot go with {pace.how}" for name in others]
 
 
 def _retry_problems(retry: Retry) -> list[str]:

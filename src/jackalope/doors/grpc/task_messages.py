@@ -17,6 +17,7 @@ from jackalope.core.ids import NO_TASK, TaskId, id_text
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.shapes.flow import Input
+from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import (
     PRIORITY_DEFAULT,
@@ -51,6 +52,7 @@ ACTIONS = Words(pb.TaskAction, Action)
 SAME = Words(pb.SameRequest, Same)
 SIGNALS = Words(pb.Signal, Signal)
 REASONS = Words(pb.DeathReason, Reason)
+_PACINGS = Words(pb.Pacing, Pacing)
 _HOW = Words(pb.HowServed, How)
 _STAGES = Words(pb.SignalStage, Stage)
 _ON_DEPENDENCY = Words(pb.OnDependency, OnDependency)
@@ -93,6 +95,7 @@ def _has_options(task: pb.TaskSpec) -> bool:
         or task.HasField("expires_at")
         or task.HasField("timeout")
         or task.HasField("retry")
+        or task.HasField("pace")
     )
 
 
@@ -111,6 +114,7 @@ def _options_of(task: pb.TaskSpec) -> Options:
         held=task.held,
         same=SAME.word(task.same, "same"),
         version=task.version,
+        pace=_pace_of(task.pace) if task.HasField("pace") else None,
     )
 
 
@@ -121,6 +125,15 @@ def retry_of(retry: pb.Retry) -> Retry:
     except BadField as bad:
         raise bad.below("retry") from None
     return Retry(retry.retries, base_us, retry.factor or _RETRY_FACTOR, cap_us)
+
+
+def _pace_of(pace: pb.Pace) -> Pace:
+    try:
+        how = _PACINGS.required(pace.how, "how")
+        span_us, at_most_us = from_duration(pace, "span"), from_duration(pace, "at_most")
+    except BadField as bad:
+        raise bad.below("pace") from None
+    return Pace(how, pace.key, span_us, at_most_us, pace.drop)
 
 
 def filter_of(given: pb.TaskFilter) -> Filter:

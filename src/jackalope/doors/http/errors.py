@@ -33,6 +33,7 @@ _OTHERS: dict[Code, int] = {
     Code.TOO_LARGE: 413,
     Code.TOO_MANY: 429,
     Code.RATE_LIMITED: 429,
+    Code.THROTTLED: 429,
     Code.INTERNAL: 500,
     Code.QUEUE_FULL: 503,
     Code.STORAGE_FAILED: 503,

@@ -115,3 +115,33 @@ def test_what_is_no_request_is_not_there() -> None:
             assert bad.status_code == 400
 
     run(check())
+
+
+def test_paced_tasks_are_replaced_throttled_and_counted() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            client = house.client
+            pace: dict[str, object] = {"how": "debounce", "key": "k", "span_seconds": 60}
+            first = (await client.post("/api/v1/tasks", json=body_of(pace=pace))).json()
+            again = (await client.post("/api/v1/tasks", json=body_of(b"new", pace=pace))).json()
+            assert again["task_id"] == first["task_id"]
+            shown = (await client.get(f"/api/v1/tasks/{first['task_id']}/history")).json()
+            assert [each["what"] for each in shown["history"]] == ["submit", "replaced"]
+            pace = {"how": "throttle", "span_seconds": 60}
+            first = (await client.post("/api/v1/tasks", json=body_of(pace=pace))).json()
+            refused = await client.post("/api/v1/tasks", json=body_of(pace=pace))
+            assert (refused.status_code, refused.json()["reason"]) == (429, "throttled")
+            assert 0 < int(refused.headers["retry-after"]) <= 60
+            dropped = body_of(pace={**pace, "drop": True})
+            assert (await client.post("/api/v1/tasks", json=dropped)).json() == first
+            wrong = body_of(pace={"how": "debounce", "at_most_seconds": 1, "drop": True}, alias="a")
+            refused = await client.post("/api/v1/tasks", json=wrong)
+            assert refused.status_code == 400
+            for word in ("span: must be more than 0", "drop: is for", "alias: cannot go"):
+                assert word in refused.text
+            metrics = (await client.get("/metrics")).text
+            for how in ("replaced", "joined"):
+                labels = f'how="{how}",namespace="default",queue="images"'
+                assert f"jackalope_requests_total{{{labels}}} 1.0" in metrics
+
+    run(check())

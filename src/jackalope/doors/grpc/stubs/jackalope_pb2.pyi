@@ -49,6 +49,7 @@ class RefusalCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSAL_CODE_UNKNOWN_BLOB: _ClassVar[RefusalCode]
     REFUSAL_CODE_INTERNAL: _ClassVar[RefusalCode]
     REFUSAL_CODE_UNKNOWN_SCHEDULE: _ClassVar[RefusalCode]
+    REFUSAL_CODE_THROTTLED: _ClassVar[RefusalCode]
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -97,6 +98,15 @@ class HowServed(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     HOW_SERVED_JOINED: _ClassVar[HowServed]
     HOW_SERVED_REFRESH: _ClassVar[HowServed]
     HOW_SERVED_BYPASS: _ClassVar[HowServed]
+    HOW_SERVED_REPLACED: _ClassVar[HowServed]
+    HOW_SERVED_DROPPED: _ClassVar[HowServed]
+
+class Pacing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PACING_UNSPECIFIED: _ClassVar[Pacing]
+    PACING_DEBOUNCE: _ClassVar[Pacing]
+    PACING_THROTTLE: _ClassVar[Pacing]
+    PACING_REPLACE: _ClassVar[Pacing]
 
 class TaskOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -276,6 +286,7 @@ REFUSAL_CODE_UNKNOWN_POOL: RefusalCode
 REFUSAL_CODE_UNKNOWN_BLOB: RefusalCode
 REFUSAL_CODE_INTERNAL: RefusalCode
 REFUSAL_CODE_UNKNOWN_SCHEDULE: RefusalCode
+REFUSAL_CODE_THROTTLED: RefusalCode
 TASK_STATE_UNSPECIFIED: TaskState
 TASK_STATE_HELD: TaskState
 TASK_STATE_WAITING: TaskState
@@ -309,6 +320,12 @@ HOW_SERVED_MISS: HowServed
 HOW_SERVED_JOINED: HowServed
 HOW_SERVED_REFRESH: HowServed
 HOW_SERVED_BYPASS: HowServed
+HOW_SERVED_REPLACED: HowServed
+HOW_SERVED_DROPPED: HowServed
+PACING_UNSPECIFIED: Pacing
+PACING_DEBOUNCE: Pacing
+PACING_THROTTLE: Pacing
+PACING_REPLACE: Pacing
 TASK_ORDER_UNSPECIFIED: TaskOrder
 TASK_ORDER_CREATED_DESC: TaskOrder
 TASK_ORDER_CREATED: TaskOrder
@@ -415,6 +432,20 @@ class RefusedItem(_message.Message):
     refusal: Refusal
     def __init__(self, index: _Optional[int] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
 
+class Pace(_message.Message):
+    __slots__ = ("how", "key", "span", "at_most", "drop")
+    HOW_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    SPAN_FIELD_NUMBER: _ClassVar[int]
+    AT_MOST_FIELD_NUMBER: _ClassVar[int]
+    DROP_FIELD_NUMBER: _ClassVar[int]
+    how: Pacing
+    key: str
+    span: _duration_pb2.Duration
+    at_most: _duration_pb2.Duration
+    drop: bool
+    def __init__(self, how: _Optional[_Union[Pacing, str]] = ..., key: _Optional[str] = ..., span: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., drop: _Optional[bool] = ...) -> None: ...
+
 class Retry(_message.Message):
     __slots__ = ("retries", "base", "factor", "cap")
     RETRIES_FIELD_NUMBER: _ClassVar[int]
@@ -428,7 +459,7 @@ class Retry(_message.Message):
     def __init__(self, retries: _Optional[int] = ..., base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., factor: _Optional[float] = ..., cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
-    __slots__ = ("id", "queue", "name", "key", "priority", "payload", "payload_upload", "alias", "headers", "tags", "run_at", "expires_at", "timeout", "retry", "depends_on", "on_dependency", "parent", "held", "same", "version")
+    __slots__ = ("id", "queue", "name", "key", "priority", "payload", "payload_upload", "alias", "headers", "tags", "run_at", "expires_at", "timeout", "retry", "depends_on", "on_dependency", "parent", "held", "same", "version", "pace")
     ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -449,6 +480,7 @@ class TaskSpec(_message.Message):
     HELD_FIELD_NUMBER: _ClassVar[int]
     SAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    PACE_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     name: str
@@ -469,7 +501,8 @@ class TaskSpec(_message.Message):
     held: bool
     same: SameRequest
     version: str
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[bytes] = ..., payload_upload: _Optional[str] = ..., alias: _Optional[str] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., depends_on: _Optional[_Iterable[str]] = ..., on_dependency: _Optional[_Union[OnDependency, str]] = ..., parent: _Optional[str] = ..., held: _Optional[bool] = ..., same: _Optional[_Union[SameRequest, str]] = ..., version: _Optional[str] = ...) -> None: ...
+    pace: Pace
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[bytes] = ..., payload_upload: _Optional[str] = ..., alias: _Optional[str] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., depends_on: _Optional[_Iterable[str]] = ..., on_dependency: _Optional[_Union[OnDependency, str]] = ..., parent: _Optional[str] = ..., held: _Optional[bool] = ..., same: _Optional[_Union[SameRequest, str]] = ..., version: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
 
 class Served(_message.Message):
     __slots__ = ("how", "task_id", "made_at", "worker")

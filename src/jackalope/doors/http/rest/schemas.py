@@ -26,6 +26,7 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import Same
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, OnDependency, Options, Retry, TaskSpec
 from jackalope.core.values import shape_problem
@@ -220,6 +221,22 @@ _RETRY_FACTOR = 2.0
 _RETRY_CAP_US = HOUR
 
 
+class PaceToTake(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """How tasks of one queue, name and key are spread over time."""
+
+    how: Annotated[Pacing, about("Debounce, throttle, or replace what is queued.")]
+    key: Annotated[MaybeName, about("What tells tasks of one queue and name apart.")] = ""
+    span_seconds: Annotated[
+        Seconds, about("How long no more may come, or how long one is accepted for.")
+    ] = 0
+    at_most_seconds: Annotated[
+        Seconds, about("Of a debounce: how long after the first it runs at most; 0 for any time.")
+    ] = 0
+    drop: Annotated[
+        bool, about("Of a throttle: drop what is too much, and answer with the task accepted.")
+    ] = False
+
+
 class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A task to submit. Only `task_type` is needed."""
 
@@ -267,6 +284,9 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     version: Annotated[
         MaybeName, about("The version of the code, as part of the request's identity.")
     ] = ""
+    pace: Annotated[
+        PaceToTake | None, about("How it is spread over time, with others of its kind.")
+    ] = None
 
 
 class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
@@ -446,6 +466,7 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
         held=task.held,
         same=task.same,
         version=task.version,
+        pace=None if task.pace is None else _pace_of(task.pace),
     )
     return TaskSpec(
         _known_id(task.task_id) if task.task_id else task_id,
@@ -463,6 +484,11 @@ def with_sound_headers(options: Options | None) -> Options | None:
     if options is None or not options.headers:
         return options
     return msgspec.structs.replace(options, headers=_to_keep(options.headers))
+
+
+def _pace_of(pace: PaceToTake) -> Pace:
+    span_us, at_most_us = from_seconds(pace.span_seconds), from_seconds(pace.at_most_seconds)
+    return Pace(pace.how, pace.key, span_us, at_most_us, pace.drop)
 
 
 def _to_keep(headers: dict[str, Any]) -> dict[str, Any]:
