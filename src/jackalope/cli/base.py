@@ -52,6 +52,13 @@ class Failure(Exception):
         self.details = details
 
 
+def need_posix(what: str) -> None:
+    """Refuse what locks files, forks and handles signals in ways that Windows does not have."""
+    if not hasattr(os, "fork"):
+        hint = "use WSL 2 or a container; the client library and the commands of clients do work"
+        raise Failure(f"{what} does not work on Windows", hint, Exit.USAGE)
+
+
 @dataclass(frozen=True)
 class Common:
     """The options that every command has. None where an option was not given."""
@@ -205,7 +212,7 @@ def _who_acts() -> str:
 
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):
+    except (ImportError, KeyError, OSError):
         user = "unknown"
     return f"{user}@{socket.gethostname()}"
 

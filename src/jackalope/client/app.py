@@ -177,7 +177,10 @@ class Jackalope(Requests, Calling, Scheduling, Extending):
 
         Raises:
             StorageFault: the folder cannot be used.
+            ConfigError: on Windows, where no broker runs.
         """
+        if not hasattr(os, "fork"):
+            raise ConfigError("a broker does not run on Windows; use WSL 2 or a container")
         from jackalope.embedded import EmbeddedBroker  # noqa: PLC0415  most clients have no broker
 
         broker = EmbeddedBroker(folder)

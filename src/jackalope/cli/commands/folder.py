@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jackalope.cli.base import Exit, Failure, arg, opt
+from jackalope.cli.base import Exit, Failure, arg, need_posix, opt
 from jackalope.cli.formatting import brief, size, utc
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def show(
         jackalope journal show jackalope-data --after 1200 --records
         jackalope journal show /var/lib/jackalope --limit 5 --format json
     """
+    need_posix("what reads a data folder")
     import sqlite3
 
     from jackalope.storage import StorageFault
@@ -117,6 +118,7 @@ def check(
         jackalope check /var/lib/jackalope --format json
         jackalope check monday.tar
     """
+    need_posix("what reads a data folder")
     if Path(folder).is_file():
         return _check_backup(screen, Path(folder))
     from jackalope.broker.inspection import inspect_folder
@@ -179,6 +181,7 @@ def backup(
         jackalope backup monday.tar
         jackalope backup /backups/monday.tar --data /var/lib/jackalope
     """
+    need_posix("what reads a data folder")
     from jackalope.broker.folder_backup import write_folder_backup
     from jackalope.storage import StorageFault
 
@@ -204,6 +207,7 @@ def restore(
     Examples:
         jackalope restore monday.tar --data /var/lib/jackalope
     """
+    need_posix("what reads a data folder")
     from jackalope.broker.folder_backup import restore_folder
     from jackalope.storage import StorageFault
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jackalope.cli.base import Exit, Failure, Options, load_structlog, opt, run_loop
+from jackalope.cli.base import Exit, Failure, Options, load_structlog, need_posix, opt, run_loop
 
 if TYPE_CHECKING:
     from jackalope.broker.config.loader import Loaded
@@ -163,6 +163,7 @@ def serve(
         jackalope serve --follow 10.0.0.1:7423 --config standby.yaml
         jackalope serve --config jackalope.yaml --durability interval
     """
+    need_posix("a broker")
     gc.disable()  # Nothing of what is loaded is garbage.
     try:
         load_structlog()

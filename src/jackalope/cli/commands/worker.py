@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from jackalope.cli.base import Common, Exit, Failure, Options, arg, opt
+from jackalope.cli.base import Common, Exit, Failure, Options, arg, need_posix, opt
 from jackalope.cli.options import reading, seconds
 
 if TYPE_CHECKING:
@@ -207,6 +207,7 @@ def worker(
         jackalope worker shop.tasks:app --reload
         jackalope worker models:app --keys paris,berlin --name gpu-1 --drain-deadline 5m
     """
+    need_posix("a worker")
     from jackalope.worker import run_worker
 
     look = log.set_up()

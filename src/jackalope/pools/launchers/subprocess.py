@@ -32,7 +32,13 @@ from jackalope.core.effects import StartOrder
 from jackalope.core.shapes.pool import Phase
 from jackalope.pools.launcher import Endings, LaunchFailed, Scope, check_worker, env_of
 from jackalope.pools.launchers.settings import SubprocessSettings
-from jackalope.pools.launchers.worker_state import Process, WorkerFolder, has_ended, session_members
+from jackalope.pools.launchers.worker_state import (
+    PROC,
+    Process,
+    WorkerFolder,
+    has_ended,
+    session_members,
+)
 
 SHELL = "/bin/sh"
 
@@ -71,6 +77,8 @@ class SubprocessLauncher:
     """Starts workers as processes."""
 
     def __init__(self, settings: SubprocessSettings, home: Path) -> None:
+        if not PROC.is_dir():
+            raise ValueError("needs /proc, which only Linux has; use the launcher `docker`")
         self._settings = settings
         self._home = home.absolute()
         self._folders: dict[str, WorkerFolder] = {}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import select
 import selectors
 import signal
 import subprocess
@@ -106,7 +107,7 @@ class ChildProcess:
         self._reap(loop)
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
-        os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        await_end(self.pid)
         with suppress(RuntimeError):  # The loop is closed: the worker has ended.
             loop.call_soon_threadsafe(self._reap, loop)
 
@@ -128,6 +129,23 @@ class ChildProcess:
         if not self._exit.done():
             text = "" if tail.cancelled() or tail.exception() else tail.result()
             self._exit.set_result(Exit(ended.status, ended.peak_rss_bytes, ended.cpu_s, text))
+
+
+def await_end(pid: int) -> None:
+    """Return when a child has ended. It is not reaped: until then its number is no other's."""
+    if hasattr(os, "waitid"):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return
+    # macOS, before Python 3.13.
+    system: Any = select
+    queue = system.kqueue()
+    flags = system.KQ_EV_ADD | system.KQ_EV_ONESHOT
+    event = system.kevent(pid, system.KQ_FILTER_PROC, flags, system.KQ_NOTE_EXIT)
+    try:
+        with suppress(ProcessLookupError):  # It has ended before.
+            queue.control([event], 1)
+    finally:
+        queue.close()
 
 
 class Output:
@@ -314,7 +332,7 @@ def rss_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE_BYTES
     except OSError:  # No such file on this system: the largest it ever was will have to do.
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT
 
 
 class Processor:
