@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
 
-#: How long a shell may wait.
+#: How long a shell may wait for the broker.
 ASK_S_MAX = 1.0
 
 #: How many of the latest tasks are looked at for their names.
@@ -76,6 +76,9 @@ Ask = Callable[["Jackalope"], Coroutine[Any, Any, Iterable[str]]]
 
 def _offered(context: typer.Context, ask: Ask) -> list[str]:
     import threading
+
+    # Before the time counts: what is loaded does not hang.
+    import jackalope.client.app  # noqa: F401
 
     found: list[str] = []
 
