@@ -19,6 +19,7 @@ from datetime import timedelta
 from typing import Annotated
 
 from jackalope import INJECTED, Answer, Asked, Depends, Handle, Jackalope, Middleware, Task
+from jackalope import Flow, FlowHandle, Group, Step, chain, group
 from jackalope import as_completed, gather
 
 app = Jackalope("jackalope://localhost")
@@ -63,6 +64,14 @@ RIGHT = [
     "handle: Handle[float] = await listed.submit(1)",
     "app.middleware(Middleware())",
     "number: float = app.sync(add.run(1))",
+    'step: Step[str] = resize.step("cat.png", width=320)',
+    "step: Step[str] = resize.step(width=320)",
+    'step: Step[str] = resize.step(resize.step("cat.png", 1).result, 2)',
+    'flow: Flow[float] = Flow("f", resize.step("a", 1) >> add.step(2))',
+    'handle: FlowHandle[float] = await Flow("f", add.step(1) >> add.step()).submit()',
+    'numbers: list[float] = await Flow("f", group(add.step(1), add.step(2))).run()',
+    "many: Group[float] = add.steps([1, 2], width=4)",
+    'node: Handle[float] = (await Flow("f", chain(add.step(1))).submit()).node(add.step(1))',
     'text: str = app.sync(app.sync(resize.submit("a", 1)).result())',
     "steps = [step.percent for step in app.sync.iterate((await add.submit(1)).progress())]",
     'handle = await app.submit("q", b"raw", priority=3, tags=["a"])',
@@ -76,6 +85,9 @@ RIGHT = [
 ]
 
 WRONG = {
+    "resize.step(3, width=320)": 'No overload variant of "step"',
+    "add.step(resize.step('a', 1).result)": 'No overload variant of "step"',
+    'flow: Flow[str] = Flow("f", add.step(1))': "Flow",
     "await resize.submit(320, 320)": 'has incompatible type "int"; expected "str"',
     'await resize.submit("cat.png")': 'Missing positional argument "width"',
     'await resize.submit("cat.png", 320, True)': "Too many positional arguments",

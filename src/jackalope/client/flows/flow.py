@@ -67,8 +67,17 @@ class Flow(Generic[R_co]):
     def __init__(self, name: str, part: Part[R_co], /, **choices: Unpack[FlowChoices]) -> None: ...
 
     @overload
+    def __init__(self: Flow[Any], name: str, /, **choices: Unpack[FlowChoices]) -> None: ...
+
+    @overload
     def __init__(
-        self: Flow[Any], name: str, /, *parts: Part[Any], **choices: Unpack[FlowChoices]
+        self: Flow[Any],
+        name: str,
+        part: Part[Any],
+        other: Part[Any],
+        /,
+        *parts: Part[Any],
+        **choices: Unpack[FlowChoices],
     ) -> None: ...
 
     def __init__(self, name: str, /, *parts: Part[Any], **choices: Unpack[FlowChoices]) -> None:
