@@ -257,6 +257,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (connected, "commands.stats", "stats queue_depth cluster_status"),
     (local, "commands.folder", "check backup restore"),
     (connected, "top.command", "top"),
+    (alone, "migration", "migrate"),
     (local, "app", "version"),
 )
 
@@ -312,6 +313,7 @@ PANELS = {
         "check": "Look for damage in a data folder or a backup, without changing anything.",
         "backup": "Write everything in the data folder of a broker to one file, while it runs.",
         "restore": "Make a data folder of a backup, with which a broker goes on.",
+        "migrate": "Show what of a code base that uses Celery becomes what.",
         "version": "Show the version.",
         "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
         "config": "Show, check or create the broker's configuration.",
