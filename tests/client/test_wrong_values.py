@@ -19,7 +19,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jackalope import ConfigError, EncodeFailed, Jackalope, JackalopeError, Rejected
+from jackalope import (
+    ConfigError,
+    Debounce,
+    EncodeFailed,
+    Jackalope,
+    JackalopeError,
+    Rejected,
+    Replace,
+    Throttle,
+)
 from jackalope.client.submit_options import Choices, SubmitChoices
 from jackalope.client.task import TaskChoices
 from jackalope.core.commands import SubmitTasks
@@ -199,6 +208,7 @@ def test_every_option_takes_what_it_says(name: str) -> None:
         "held": [True, False],
         "same": ["run", "unique", "cached", "refresh"],
         "version": ["1"],
+        "pace": [Debounce(quiet=1, key="k"), Throttle(per=timedelta(hours=1)), Replace()],
         "id": [None, new_task_id(), uuid.uuid4()],
         "wait_for_room": [True],
         "submit_timeout": [None, 1, 2.5, timedelta(seconds=1)],

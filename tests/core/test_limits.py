@@ -584,6 +584,7 @@ def test_every_problem_of_a_task_is_told_at_once(driver: Driver) -> None:
 
 # A number that the journal cannot hold would stop the node when the batch is encoded.
 
+#: What else becomes of them: see `tests.core.test_numbers`.
 TOO_BIG = [2**63 - 1, 2**64 - 1, 2**64]
 
 
@@ -781,29 +782,3 @@ def test_count_max(driver: Driver) -> None:
     assert driver.send(LimitTag(tag="gpu", limit=limits.COUNT_MAX)) == Accepted()
     too_many = driver.send(LimitTag(tag="gpu", limit=limits.COUNT_MAX + 1))
     assert_refused(driver, too_many, Code.INVALID, limits.COUNT_MAX)
-
-
-@pytest.mark.parametrize("value", TOO_BIG)
-@pytest.mark.parametrize("field", ["run_at_us", "expires_at_us", "timeout_us"])
-def test_times_of_a_task_fit_into_the_journal(driver: Driver, field: str, value: int) -> None:
-    driver.declare(time_to_live_us=SECOND)
-    fields: dict[str, Any] = {field: value}
-    driver.submit(1, **fields)
-
-
-@pytest.mark.parametrize("value", TOO_BIG)
-def test_a_retry_asked_for_in_the_far_future_fits_into_the_journal(
-    driver: Driver, value: int
-) -> None:
-    driver.join("w", 1)
-    driver.submit(1)
-    driver.fail(1, retry_after_us=value)
-    assert driver.state(1) is State.SCHEDULED
-
-
-@pytest.mark.parametrize("value", TOO_BIG)
-@pytest.mark.parametrize("field", ["time_to_live_us", "retries", "depth_limit", "batch_size"])
-def test_numbers_of_a_policy_fit_into_the_journal(driver: Driver, field: str, value: int) -> None:
-    changes: dict[str, Any] = {field: value}
-    driver.declare(**changes)
-    driver.submit(1)
