@@ -11,6 +11,7 @@ from jackalope.core.invariants import check
 from tests.simulation import faults
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
+from tests.simulation.flows import FlowChecker, SimFlows
 from tests.simulation.node import Node
 from tests.simulation.paces import PaceChecker, SimPacer
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
@@ -24,6 +25,15 @@ _KNOWN = (None, NAMES[:2], NAMES[1:])
 _PATIENCE_US = 2 * HOUR
 #: Nobody helps for longer, not even one who was frozen.
 _HELP_US = 60 * SECOND
+
+
+_CHECKERS: dict[str, type[Checker]] = {
+    "": Checker,
+    "schedules": ScheduleChecker,
+    "steps": StepChecker,
+    "paces": PaceChecker,
+    "flows": FlowChecker,
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ def simulate(
     with_schedules: bool = False,
     with_steps: bool = False,
     with_paces: bool = False,
+    with_flows: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -52,7 +63,13 @@ def simulate(
         Violation: something happened that must not happen.
     """
     world = World(seed, trace=trace)
-    checker = _checker(with_schedules, with_steps, with_paces)
+    kinds = {
+        "schedules": with_schedules,
+        "steps": with_steps,
+        "paces": with_paces,
+        "flows": with_flows,
+    }
+    checker = _CHECKERS[next((kind for kind, is_with in kinds.items() if is_with), "")]()
     make_worker = StepWorker if with_steps else SimWorker
     node = Node(world, checker, make_engine)
     clients = [SimClient(world, node, f"client{n}", world.rng.randrange(20, 60)) for n in range(2)]
@@ -62,7 +79,9 @@ def simulate(
         slots = world.rng.randrange(1, 5)
         names = _KNOWN[seed // 3**number % 3]
         make_worker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
-    planner = SimPlanner(world, node, seed) if with_schedules else None
+    planner: SimPlanner | SimFlows | None = None
+    if with_schedules or with_flows:
+        planner = (SimPlanner if with_schedules else SimFlows)(world, node, seed)
     pacer = SimPacer(world, node, seed) if with_paces else None
     # One that takes everything, so that everything can end.
     make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
@@ -97,11 +116,3 @@ def simulate(
             raise Violation(f"whoever helped nobody any more has its slot back: {helping}")
     virtual_s = (world.now_us - BEGIN_US) // SECOND
     return Report(seed, len(checker.accepted), node.restarts, virtual_s, dict(checker.counts))
-
-
-def _checker(with_schedules: bool, with_steps: bool, with_paces: bool) -> Checker:
-    if with_schedules:
-        return ScheduleChecker()
-    if with_steps:
-        return StepChecker()
-    return PaceChecker() if with_paces else Checker()

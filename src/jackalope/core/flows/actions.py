@@ -164,9 +164,10 @@ def _chosen(ctx: Context, flow: Task, task: Task) -> set[TaskId]:
     """
     state, tasks = flow_state(flow), ctx.book.tasks
     if task is flow or state.ends is not None:
-        return set(state.fallen)
+        return set(state.fallen_ids())
     chosen, family = {task.id}, [task]
-    died = [tasks[each] for each in state.fallen if each in tasks and _died_of_another(tasks[each])]
+    found = [tasks[each] for each in state.fallen_ids() if each in tasks]
+    died = [each for each in found if _died_of_another(each)]
     for member in family:  # It grows on the way.
         group = settings_of(member).group
         for each in died:
@@ -257,7 +258,7 @@ def missing(ctx: Context, command: ActOnTasks) -> Missing:
 
 def _add_fallen(ctx: Context, state: FlowState, needed: Missing) -> None:
     tasks = ctx.book.tasks
-    for each in state.fallen:
+    for each in state.fallen_ids():
         task = tasks.get(each)
         if task is None:
             needed.ids.append(each)

@@ -42,7 +42,7 @@ from jackalope.core.tasks.submit import begin, beginning, check_alias, spec_prob
 #: How many problems one refusal lists.
 _PROBLEMS_TOLD = 1_000
 
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def missing_flow(ctx: Context, command: SubmitFlow) -> Missing:
@@ -441,8 +441,6 @@ def _options_of(flow: Task, each: FlowNode) -> Options:
 def _begin_nodes(ctx: Context, flow: Task, nodes: list[FlowNode], by: str) -> None:
     """Let nodes begin: waiting, but for those that wait for nothing."""
     queues = ctx.book.namespaces[flow.queue.namespace.name].queues
-    for each in nodes:
-        each.spec.options = _options_of(flow, each)
     new = {each.spec.id for each in nodes}
     narrow = {group.name for group in (flow.options.flow or FlowSettings()).groups if group.width}
     for name, some in groupby(nodes, key=_queue_of):
@@ -450,7 +448,8 @@ def _begin_nodes(ctx: Context, flow: Task, nodes: list[FlowNode], by: str) -> No
         for each in some:
             is_bound = each.after or each.node.groups or each.node.group in narrow
             state = State.WAITING if is_bound or flow.state is State.PAUSED else State.READY
-            records.append(_record(ctx, queues[name], each, new, state))
+            spec = msgspec.structs.replace(each.spec, options=_options_of(flow, each))
+            records.append(_record(ctx, queues[name], spec, new, state))
             records[-1].by = by
         begin(ctx, queues[name], records)
     _give_inputs(ctx, nodes, new)
@@ -463,10 +462,9 @@ def _queue_of(each: FlowNode) -> str:
 
 
 def _record(
-    ctx: Context, queue: Queue, each: FlowNode, new: set[TaskId], state: State
+    ctx: Context, queue: Queue, spec: TaskSpec, new: set[TaskId], state: State
 ) -> TaskSubmitted:
-    spec, tasks = each.spec, ctx.book.tasks
-    options = spec.options or NO_OPTIONS
+    tasks, options = ctx.book.tasks, spec.options or NO_OPTIONS
     waiting_for = tuple(
         task_id
         for task_id in options.depends_on
@@ -484,7 +482,7 @@ def _give_inputs(ctx: Context, nodes: list[FlowNode], new: set[TaskId]) -> None:
     for each in nodes:
         given: list[Arrival] = [
             (place, input_of(tasks[task_id]))
-            for place, task_id in enumerate((each.spec.options or NO_OPTIONS).depends_on)
+            for place, task_id in enumerate(tasks[each.spec.id].options.depends_on)
             if task_id not in new and tasks[task_id].state in ENDED
         ]
         if given:

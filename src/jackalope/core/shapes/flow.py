@@ -123,8 +123,9 @@ class FlowState(msgspec.Struct, array_like=True, tag="flow", gc=False):
     dead: int = 0
     killed: int = 0
     groups: dict[str, GroupState] = {}
-    failures: dict[TaskId, str] = {}  # the failures that no node took care of, and why
-    fallen: dict[TaskId, bool] = {}  # the nodes that ended without success; whether by a kill
+    # By ids in hex: digests of states take no other keys.
+    failures: dict[str, str] = {}  # the failures that no node took care of, and why
+    fallen: dict[str, bool] = {}  # the nodes that ended without success; whether by a kill
     undo: list[Undo] = []  # the compensations that are due if it fails, the first node first
     ends: Ends | None = None  # set while it is being stopped
     result: Body = b""  # what the output node left
@@ -135,6 +136,10 @@ class FlowState(msgspec.Struct, array_like=True, tag="flow", gc=False):
     def unfinished(self) -> int:
         """Return how many nodes have not ended."""
         return self.total - self.succeeded - self.dead - self.killed
+
+    def fallen_ids(self) -> list[TaskId]:
+        """Return the nodes that ended without success."""
+        return [TaskId(bytes.fromhex(each)) for each in self.fallen]
 
     def failure(self) -> str:
         """Return why it fails; empty if it does not."""

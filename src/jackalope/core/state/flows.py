@@ -217,7 +217,7 @@ def end(book: Book, task: Task) -> None:
         is_killed = task.state is State.KILLED
         counts.killed += is_killed
         counts.dead += not is_killed
-        counts.fallen[task.id] = is_killed
+        counts.fallen[task.id.hex()] = is_killed
 
 
 def arrive(book: Book, task: Task, ended: Task, place: int) -> None:
@@ -271,8 +271,8 @@ def revived(book: Book, task: Task) -> None:
         return
     flow = flow_of(book, task)
     counts = flow_state(flow)
-    counts.failures.pop(task.id, None)
-    is_killed = counts.fallen.pop(task.id)
+    counts.failures.pop(task.id.hex(), None)
+    is_killed = counts.fallen.pop(task.id.hex())
     counts.killed -= is_killed
     counts.dead -= not is_killed
     if node.group:
@@ -304,7 +304,7 @@ def groups_closed(book: Book, record: GroupsClosed) -> None:
 
 def flow_failed(book: Book, record: FlowFailed) -> None:
     flow = book.tasks[record.task]
-    flow_state(flow).failures[record.node] = record.detail
+    flow_state(flow).failures[record.node.hex()] = record.detail
     book.note(flow, record.at_us, "failure", "", record.detail)
 
 

@@ -62,7 +62,9 @@ def act_on_tasks(ctx: Context, command: ActOnTasks) -> Acted | Refusal:
     changed = requested = 0
     for task in tasks:
         event = Event(command.action.value)
-        if not is_legal(task.state, event):
+        if ctx.book.tasks.get(task.id) is not task:
+            changed += 1  # It was retried with another one of its flow.
+        elif not is_legal(task.state, event):
             refused.append((task.id, wrong_state(task, event)))
         elif event is Event.RETRY and (doubled := _doubled(ctx, task)):
             refused.append((task.id, doubled))
