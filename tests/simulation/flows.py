@@ -206,6 +206,17 @@ class FlowChecker(Checker):
     def _go(self, task_id: TaskId) -> None:
         demand(task_id not in self._going, "a node goes on once", task_id)
         self._going.add(task_id)
+        task = self.shadow.book.tasks.get(task_id)
+        if task is None or task.options.node is None or not task.options.node.group:
+            return  # One that is submitted so has a group of any width.
+        name, flow = task.options.node.group, self.shadow.book.tasks[task.options.parent]
+        settings = flow.options.flow
+        mates = self._flows[flow.id].items()
+        going = [each for each, node in mates if node.group == name and each in self._going]
+        count = sum(each not in self.ended for each in going)
+        widths = [] if settings is None else settings.groups
+        width = next(group.width for group in widths if group.name == name)
+        demand(not width or count <= width, "a group is as wide as it may be", task, count)
 
     def _on_revived(self, record: TaskRevived) -> None:
         super()._on_revived(record)

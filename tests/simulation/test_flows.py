@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from jackalope.core import invariants
 from jackalope.core.assertions import BrokenInvariant
+from jackalope.core.flows import actions, progress
+from jackalope.core.ids import TaskId
+from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.records import TaskRevived
+from jackalope.core.shapes.flow import MEMBERS_FROM, Input, NodeState
+from jackalope.core.state import book, flows
+from jackalope.core.task import Task, TaskRow, from_row, to_row
 from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
 from tests.simulation.run import Report, simulate
@@ -37,3 +47,106 @@ def _caught() -> str:
         except (Violation, BrokenInvariant, Corrupt) as error:
             return str(error)
     return ""
+
+
+def test_a_join_is_lost(monkeypatch: Patch) -> None:
+    """The end of a node is not counted with those that wait for its group."""
+    original = flows.arrive
+
+    def forgetful(whole: Any, task: Task, ended: Task, place: int) -> None:
+        if place < MEMBERS_FROM or ended.id[-1] % 4:
+            original(whole, task, ended, place)
+
+    monkeypatch.setattr(flows, "arrive", forgetful)
+    assert _caught()
+
+
+def test_a_join_goes_on_too_early(monkeypatch: Patch) -> None:
+    """One node more is counted than has ended."""
+    original = flows.prospect
+
+    def hasty(state: Any, task: Task) -> flows.Prospect:
+        own = flows.node_state(task)
+        total, _ = flows.awaited(state, task)
+        is_near = own.succeeded and own.succeeded + own.failed == total - 1
+        return flows.Prospect.GO if is_near else original(state, task)
+
+    monkeypatch.setattr(progress, "prospect", hasty)
+    monkeypatch.setattr(invariants, "prospect", hasty)
+    assert "a join goes on when" in _caught()
+
+
+def test_a_join_goes_on_twice(monkeypatch: Patch) -> None:
+    """A node that is done is let go once more when another one ends."""
+    original = progress._node_ended
+
+    def again(ctx: Any, flow: Task, task: Task, dependents: Any) -> None:
+        original(ctx, flow, task, dependents)
+        if task.state is State.SUCCEEDED and task.flow and flow.state not in ENDED:
+            row = to_row(task)
+            row.state, row.outcome = State.READY, None
+            row.flow = NodeState(index=flows.node_state(task).index, is_released=True)
+            ctx.record(TaskRevived(ctx.now_us, row, "twice"))
+
+    monkeypatch.setattr(progress, "_node_ended", again)
+    assert _caught()
+
+
+def test_a_restart_loses_inputs(monkeypatch: Patch) -> None:
+    def lossy(row: TaskRow, queue: Any) -> Task:
+        task = from_row(row, queue)
+        if isinstance(task.flow, NodeState) and task.state is State.WAITING and task.flow.inputs:
+            task.flow.inputs.pop()
+        return task
+
+    monkeypatch.setattr(book, "from_row", lossy)
+    assert _caught()
+
+
+def test_an_input_is_of_another_node(monkeypatch: Patch) -> None:
+    original = flows.input_of
+
+    def mixed(task: Task) -> Input:
+        each = original(task)
+        return Input(each.node, each.task, each.state, b"not it") if task.id[-1] % 4 == 0 else each
+
+    monkeypatch.setattr(flows, "input_of", mixed)
+    assert "an input is what the node left" in _caught()
+
+
+def test_a_flow_forgets_to_end(monkeypatch: Patch) -> None:
+    original = progress.complete
+
+    def forgetful(ctx: Any, flow: Task) -> None:
+        if flow.id[-1] % 4:
+            original(ctx, flow)
+
+    monkeypatch.setattr(progress, "complete", forgetful)
+    assert _caught()
+
+
+def test_a_group_is_too_wide(monkeypatch: Patch) -> None:
+    """Caught by what counts those under way."""
+    monkeypatch.setattr(progress, "has_room", lambda flow, task: True)
+    assert "a group is as wide as it may be" in _caught()
+
+
+def test_a_node_is_done_again_after_its_flow_went_on(monkeypatch: Patch) -> None:
+    """A retry takes nodes along that succeeded."""
+    original = actions._chosen
+
+    def greedy(ctx: Any, flow: Task, task: Task) -> set[TaskId]:
+        done = [
+            each.id
+            for each in ctx.book.tasks.values()
+            if each.options.parent == flow.id and each.state is State.SUCCEEDED
+        ]
+        return {*original(ctx, flow, task), *done[:1]}
+
+    monkeypatch.setattr(actions, "_chosen", greedy)
+    assert _caught()
+
+
+@pytest.mark.parametrize("seed", [42, 50, 77])
+def test_seeds_that_found_bugs(seed: int) -> None:
+    simulate(seed, with_flows=True)

@@ -63,9 +63,8 @@ def _act_on_flow(
 
 
 def _stop(ctx: Context, flow: Task, ends: Ends) -> Done:
-    """Stop a flow, unless that is under way already or only compensations are left."""
-    state = flow_state(flow)
-    if state.ends is None and not state.undoing:
+    """Stop a flow, unless that is under way already."""
+    if flow_state(flow).ends is None:
         stop(ctx, flow, ends)
     complete(ctx, flow)
     return Done.CHANGED if flow.state in ENDED else Done.REQUESTED
@@ -123,6 +122,8 @@ def _retry(ctx: Context, task: Task, by: str, terms: RetryTerms) -> Done | Refus
     if flow is None or not isinstance(flow.flow, FlowState):
         return _cannot(task, f"its flow {id_text(task.options.parent)} is gone")
     state = flow.flow
+    if flow.state is State.SUCCEEDED:
+        return _cannot(task, "its flow has succeeded, without it")
     if state.undone:
         return _cannot(task, "nodes of its flow were compensated; submit the flow again")
     if state.ends is not None and flow.state not in ENDED:
@@ -187,12 +188,16 @@ def _row(
 ) -> TaskRow | Refusal:
     """Return a node as it begins again: with what it has of those that are not retried."""
     row, tasks = revived_row(task, terms), ctx.book.tasks
-    kept = [(place, each) for place, each in node_state(task).inputs if each.task not in chosen]
+    kept = [
+        (place, each)
+        for place, each in node_state(task).inputs
+        if each.task not in chosen and not _is_under_way(tasks.get(each.task))
+    ]
     have = {each.task for _, each in kept}
     waits: list[TaskId] = []
     for place, dependency in enumerate(task.options.depends_on):
         other = tasks.get(dependency)
-        if dependency in chosen or (other is not None and other.state not in ENDED):
+        if dependency in chosen or _is_under_way(other):
             waits.append(dependency)
         elif other is not None and dependency not in have:
             kept.append((place, input_of(other)))  # It ended after this one.
@@ -201,6 +206,10 @@ def _row(
     if not _has_what_ended(ctx, state, row, own, chosen):
         return _cannot(task, "results that it waits for came after it was killed, and are gone")
     return row
+
+
+def _is_under_way(task: Task | None) -> bool:
+    return task is not None and task.state not in ENDED
 
 
 def _has_what_ended(

@@ -211,7 +211,7 @@ def widen(ctx: Context, flow: Task, group: str) -> None:
 
 def stop(ctx: Context, flow: Task, ends: Ends) -> None:
     """Stop a flow: kill its nodes, and let it end in this way after them."""
-    ctx.record(FlowStopped(ctx.now_us, flow.id, ends.to, ends.reason, ends.by, ends.detail))
+    _stopping(ctx, flow, ends)
     for child in [ctx.book.tasks[each] for each in ctx.book.children.get(flow.id, ())]:
         if child.state in ENDED:
             continue  # Killed with another one.
@@ -220,6 +220,10 @@ def stop(ctx: Context, flow: Task, ends: Ends) -> None:
         elif ctx.act(child, Event.KILL, ends.by) is None:
             kill(ctx, child, ends.by or flow.by, WITH_FLOW if child.state not in LEASED else "")
     ctx.agenda.add(settle, flow)
+
+
+def _stopping(ctx: Context, flow: Task, ends: Ends) -> None:
+    ctx.record(FlowStopped(ctx.now_us, flow.id, ends.to, ends.reason, ends.by, ends.detail))
 
 
 def complete(ctx: Context, flow: Task) -> None:
@@ -236,6 +240,8 @@ def complete(ctx: Context, flow: Task) -> None:
     if ends is None:
         ctx.move(flow, Event.COMPLETE, State.SUCCEEDED)
     elif state.undo:
+        if state.ends is None:  # From here on it can only be undone.
+            _stopping(ctx, flow, ends)
         _compensate(ctx, flow)
     else:
         detail = ends.detail
