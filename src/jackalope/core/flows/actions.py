@@ -121,17 +121,10 @@ def _retry(ctx: Context, task: Task, by: str, terms: RetryTerms) -> Done | Refus
     flow = ctx.book.tasks.get(task.options.parent) if isinstance(task.flow, NodeState) else task
     if flow is None or not isinstance(flow.flow, FlowState):
         return _cannot(task, f"its flow {id_text(task.options.parent)} is gone")
-    state = flow.flow
-    if flow.state is State.SUCCEEDED:
-        return _cannot(task, "its flow has succeeded, without it")
-    if state.undone:
-        return _cannot(task, "nodes of its flow were compensated; submit the flow again")
-    if state.ends is not None and flow.state not in ENDED:
-        return _cannot(task, "its flow is being stopped; retry when it has ended")
-    chosen = _chosen(ctx, flow, task)
-    gone = [each for each in chosen if each not in ctx.book.tasks]
-    if gone:
-        return _cannot(task, f"node {id_text(gone[0])} was purged or forgotten")
+    state, chosen = flow.flow, _chosen(ctx, flow, task)
+    obstacle = _obstacle(ctx, flow, chosen)
+    if obstacle:
+        return _cannot(task, obstacle)
     rows = []
     for each in sorted((ctx.book.tasks[each] for each in chosen), key=_index):
         row = _row(ctx, state, each, chosen, terms if each is task else _NO_TERMS)
@@ -148,6 +141,19 @@ def _retry(ctx: Context, task: Task, by: str, terms: RetryTerms) -> Done | Refus
         look(ctx, flow, ctx.book.tasks[row.id])
     ctx.agenda.add(settle, flow)
     return Done.CHANGED
+
+
+def _obstacle(ctx: Context, flow: Task, chosen: set[TaskId]) -> str:
+    """Return why nodes of a flow cannot be retried; empty if they can."""
+    state = flow_state(flow)
+    if flow.state is State.SUCCEEDED:
+        return "its flow has succeeded, without it"
+    if state.undone:
+        return "nodes of its flow were compensated; submit the flow again"
+    if state.ends is not None and flow.state not in ENDED:
+        return "its flow is being stopped; retry when it has ended"
+    gone = [each for each in chosen if each not in ctx.book.tasks]
+    return f"node {id_text(gone[0])} was purged or forgotten" if gone else ""
 
 
 def _cannot(task: Task, why: str) -> Refusal:
