@@ -66,7 +66,6 @@ from jackalope.core.limits import (
     HAPPENINGS_PER_TASK_MAX,
     HEADERS_BYTES_MAX,
     HELPERS_PER_FANOUT_MAX,
-    INLINE_BYTES_MAX,
     ITEMS_PER_COMMAND_MAX,
     KEYS_PER_WORKER_MAX,
     LEASE_US_MAX,
@@ -144,18 +143,6 @@ def test_every_limit_is_a_positive_number() -> None:
 
 
 # Of a task.
-
-
-def test_inline_bytes_max(driver: Driver) -> None:
-    assert_accepted(driver.submit(1, payload=bytes(INLINE_BYTES_MAX)))
-    too_large = driver.submit(2, payload=bytes(INLINE_BYTES_MAX + 1))
-    assert_refused(driver, too_large, Code.TOO_LARGE, INLINE_BYTES_MAX)
-    assert_accepted(driver.submit(3, payload=BlobRef("blob", INLINE_BYTES_MAX + 1)))
-    driver.join("w", 1)
-    too_large = driver.finish(1, bytes(INLINE_BYTES_MAX + 1))
-    assert_refused(driver, too_large, Code.TOO_LARGE, INLINE_BYTES_MAX)
-    assert driver.state(1) is State.ASSIGNED
-    assert_accepted(driver.finish(1, bytes(INLINE_BYTES_MAX)))
 
 
 @pytest.mark.parametrize("blob", [BlobRef("", 1), BlobRef("blob", -1)])

@@ -1,8 +1,9 @@
-"""The limits of the steps of a task, at the limit and one past it."""
+"""The limits of a body and of the steps of a task, at the limit and one past it."""
 
 import pytest
 
 from jackalope.core.effects import StepDone
+from jackalope.core.lifecycle import State
 from jackalope.core.limits import (
     EVENTS_PER_TASK_MAX,
     INLINE_BYTES_MAX,
@@ -10,12 +11,25 @@ from jackalope.core.limits import (
     STEPS_PER_TASK_MAX,
 )
 from jackalope.core.refusals import Code
+from jackalope.core.task import BlobRef
 from tests.core.driving import Driver, assert_accepted, assert_refused
 
 
 @pytest.fixture
 def driver() -> Driver:
     return Driver()
+
+
+def test_inline_bytes_max(driver: Driver) -> None:
+    assert_accepted(driver.submit(1, payload=bytes(INLINE_BYTES_MAX)))
+    too_large = driver.submit(2, payload=bytes(INLINE_BYTES_MAX + 1))
+    assert_refused(driver, too_large, Code.TOO_LARGE, INLINE_BYTES_MAX)
+    assert_accepted(driver.submit(3, payload=BlobRef("blob", INLINE_BYTES_MAX + 1)))
+    driver.join("w", 1)
+    too_large = driver.finish(1, bytes(INLINE_BYTES_MAX + 1))
+    assert_refused(driver, too_large, Code.TOO_LARGE, INLINE_BYTES_MAX)
+    assert driver.state(1) is State.ASSIGNED
+    assert_accepted(driver.finish(1, bytes(INLINE_BYTES_MAX)))
 
 
 def test_steps_per_task_max(driver: Driver) -> None:

@@ -79,9 +79,7 @@ def simulate(
         slots = world.rng.randrange(1, 5)
         names = _KNOWN[seed // 3**number % 3]
         make_worker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
-    planner: SimPlanner | SimFlows | None = None
-    if with_schedules or with_flows:
-        planner = (SimPlanner if with_schedules else SimFlows)(world, node, seed)
+    planner = _planner(world, node, seed, kinds)
     pacer = SimPacer(world, node, seed) if with_paces else None
     # One that takes everything, so that everything can end.
     make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
@@ -116,3 +114,12 @@ def simulate(
             raise Violation(f"whoever helped nobody any more has its slot back: {helping}")
     virtual_s = (world.now_us - BEGIN_US) // SECOND
     return Report(seed, len(checker.accepted), node.restarts, virtual_s, dict(checker.counts))
+
+
+def _planner(
+    world: World, node: Node, seed: int, kinds: dict[str, bool]
+) -> SimPlanner | SimFlows | None:
+    """Return the client that has schedules or flows, if there is one."""
+    if kinds["schedules"]:
+        return SimPlanner(world, node, seed)
+    return SimFlows(world, node, seed) if kinds["flows"] else None
