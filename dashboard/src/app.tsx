@@ -9,6 +9,7 @@ import { Batches } from "./pages/batches";
 import { Cache } from "./pages/cache";
 import { Cluster } from "./pages/cluster";
 import { DeadLetters } from "./pages/dead";
+import { FlowPage, Flows } from "./pages/flows";
 import { Keys, MadeKey } from "./pages/keys";
 import { Limits } from "./pages/limits";
 import { Overview } from "./pages/overview";
@@ -36,6 +37,7 @@ const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "limits", label: "Limits" },
   { page: "workers", label: "Workers" },
   { page: "schedules", label: "Schedules" },
+  { page: "flows", label: "Flows" },
   { page: "pools", label: "Pools" },
   { page: "cache", label: "Cache" },
   { page: "dead", label: "Dead letters" },
@@ -99,6 +101,7 @@ function Page({ route }: { route: Route }) {
     case "limits": return <Limits />;
     case "workers": return <Workers />;
     case "schedules": return <Schedules />;
+    case "flows": return route.name ? <FlowPage key={route.name} id={route.name} /> : <Flows />;
     case "pools": return <Pools />;
     case "cache": return <Cache />;
     case "keys": return <Keys />;
@@ -168,7 +171,7 @@ function ConnectionBanner() {
 
 /** `g` and a letter goes to a page. */
 const LETTERS: Record<string, string> = {
-  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", p: "pools", a: "cache", d: "dead", k: "keys", c: "cluster", s: "submit",
+  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", f: "flows", p: "pools", a: "cache", d: "dead", k: "keys", c: "cluster", s: "submit",
 };
 
 const KEYS: [string, string][] = [

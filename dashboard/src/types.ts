@@ -287,6 +287,45 @@ export interface Schedule {
   runs: Run[];
 }
 
+/** A node of a flow: a task, and what it waits for. */
+export interface FlowNode {
+  task_id: string;
+  name: string;
+  state: State;
+  queue: string;
+  task_type: string;
+  after: string[];
+  group: string | null;
+  groups: string[];
+  compensates: string | null;
+  attempts: { worker_id: string; assigned_at: string; started_at: string | null; ended_at: string | null; outcome: string | null }[];
+  error: { type: string; message: string } | null;
+}
+
+export interface Flow {
+  flow_id: string;
+  name: string;
+  state: State;
+  queue: string;
+  total: number;
+  done: number;
+  succeeded: number;
+  dead: number;
+  killed: number;
+  phase: string | null;
+  on_failure: string;
+  output: string | null;
+  alias: string | null;
+  submitted_by: string;
+  created_at: string;
+  deadline_at: string | null;
+  ended_at: string | null;
+  error: { type: string; message: string } | null;
+  groups: { name: string; width: number; open: boolean; total: number; done: number; succeeded: number }[];
+  nodes: FlowNode[];
+  cursor: string | null;
+}
+
 export interface Limit {
   tag: string;
   limit: number;

@@ -1,14 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { attemptsOf } from "../src/attempts";
+import { argumentsLine, HEAD_BYTES } from "../src/body";
 import { actOn, toTerms } from "../src/bulk";
 import { essence, group } from "../src/dead";
 import { EMPTY_DRAFT, fromTask, problemsOf, toTask } from "../src/draft";
 import { EMPTY, isFiltered, toFilter, toFilters, toQuery } from "../src/filters";
 import { layOut } from "../src/graph";
+import { layOutFlow } from "../src/layers";
 import { changesOf, parseValue, sectionsFor } from "../src/policy";
 import { parseRoute, toHash, toParameters } from "../src/route";
 import { shownSpan, toColumns } from "../src/series";
-import type { Point, Task } from "../src/types";
+import { settle, step } from "../src/still";
+import type { FlowNode, Point, Task } from "../src/types";
 
 describe("routes", () => {
   it("reads what it writes", () => {
@@ -132,5 +135,57 @@ describe("series", () => {
   it("have no latency where nothing ended", () => {
     const { finished, started } = toColumns({ step_s: 10, points: [point(0)] });
     expect([finished, started]).toEqual([[2], [null]]);
+  });
+});
+
+describe("the graph of a flow", () => {
+  const node = (task_id: string, after: string[] = [], group: string | null = null, groups: string[] = []) =>
+    ({ task_id, after, group, groups }) as unknown as FlowNode;
+
+  it("puts each node right of all that it waits for", () => {
+    const { nodes, edges } = layOutFlow([node("a"), node("b", ["a"]), node("c", ["a", "b"]), node("d")]);
+    const x = new Map(nodes.map((each) => [each.id, each.x]));
+    expect(x.get("a")).toBe(0);
+    expect(x.get("d")).toBe(0);
+    expect((x.get("c") as number) > (x.get("b") as number)).toBe(true);
+    expect(edges).toHaveLength(3);
+  });
+
+  it("ties a join to the members of its group", () => {
+    const { edges } = layOutFlow([node("m1", [], "g"), node("m2", [], "g"), node("join", [], null, ["g"])]);
+    expect(edges.map((edge) => [edge.from.id, edge.to.id])).toEqual([["m1", "join"], ["m2", "join"]]);
+  });
+
+  it("leaves out what is on another page", () => {
+    expect(layOutFlow([node("b", ["elsewhere"])]).edges).toEqual([]);
+  });
+});
+
+describe("a table that stands still", () => {
+  const task = (task_id: string, state = "ready") => ({ task_id, state }) as unknown as Task;
+
+  it("keeps rows in their places and shows what they are now", () => {
+    const first = settle(null, [task("a"), task("b")]);
+    const then = settle(first, [task("c"), task("b", "running")]);
+    expect(then.order).toEqual(["a", "b"]);
+    expect(then.rows.get("b")?.state).toBe("running");
+    expect([...then.gone]).toEqual(["a"]);
+  });
+
+  it("begins anew when it was empty", () => {
+    expect(settle(settle(null, []), [task("a")]).order).toEqual(["a"]);
+  });
+
+  it("goes from row to row and not beyond", () => {
+    expect([step(-1, 1, 3), step(0, -1, 3), step(2, 1, 3), step(-1, 1, 0)]).toEqual([0, 0, 2, -1]);
+  });
+});
+
+describe("arguments in a line", () => {
+  it("are read from JSON and from what Python sends", () => {
+    expect(argumentsLine(btoa('[["cat.png", 3], {"fast": true}]'), "json")).toBe('"cat.png", 3, fast=true');
+    expect(argumentsLine(btoa("\x92\x91\x07\x80"), undefined)).toBe("7");
+    expect(argumentsLine(null, undefined)).toBe("");
+    expect(argumentsLine(btoa("x".repeat(HEAD_BYTES)), undefined)).toBe(`${"x".repeat(HEAD_BYTES)}…`);
   });
 });
