@@ -106,6 +106,8 @@ def test_rows_are_reached_by_keyboard(house: House, open_page: Open) -> None:
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("open the task of the row")
     page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    expect(rows.nth(1)).to_be_focused()
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(tasks[1]))
 
