@@ -447,7 +447,13 @@ def test_keyboard_theme_and_phone(house: House, open_page: Open) -> None:
     button(page, "Menu")
     page.get_by_role("link", name="Queues").click()
     expect(page.locator("h1")).to_have_text("Queues")
-    for where in ("overview", "tasks", "workers", "submit"):
+    task = house.submit("charge", 3, queue="payments", max_retries=0)
+    house.wait_for(task, "dead")
+    pages = (
+        *("overview", "tasks", "queues", "queues/payments", "batches", "limits", "workers"),
+        *("schedules", "flows", "pools", "cache", "dead", "keys", "submit", f"task/{task}"),
+    )
+    for where in pages:
         go(page, house, where)
         page.locator("h1").wait_for()
         width = page.evaluate("document.documentElement.scrollWidth")
