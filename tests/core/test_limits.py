@@ -34,7 +34,7 @@ from jackalope.core.commands import (
     WatchTasks,
 )
 from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule
-from jackalope.core.durations import MINUTE, SECOND
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
     Acted,
@@ -91,7 +91,7 @@ from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
-from tests.core import test_step_limits
+from tests.core import test_pool_limits, test_step_limits
 from tests.core.driving import (
     NOW_US,
     Driver,
@@ -131,7 +131,7 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
 def test_every_limit_has_a_test() -> None:
     assert CONSTANTS
     for name in CONSTANTS:
-        others = (test_step_limits, test_flow_limits, test_submits)
+        others = (test_step_limits, test_flow_limits, test_pool_limits, test_submits)
         tests = {*globals(), *(each for module in others for each in vars(module))}
         assert f"test_{name.lower()}" in tests, f"{name} is not tested"
 
@@ -651,28 +651,6 @@ def test_pinned_groups_per_pool_max(crowd: Driver) -> None:
     assert_refused(crowd, crowd.send(more), Code.TOO_MANY, most)
     assert_accepted(crowd.send(ActOnGroup(queue="q", key="0", action=GroupAction.UNPIN)))
     assert_accepted(crowd.send(more))
-
-
-def test_failures_per_pool_max(crowd: Driver) -> None:
-    most = limits.FAILURES_PER_POOL_MAX
-    crowd.send(FollowPools(session=9, launchers=("local",)))
-    crowd.send(declare_pool(launcher="local"))
-    crowd.submit(1, key="k")
-    for number in range(most + 1):
-        launch = f"w{number}"
-        orders = crowd.send(ReportLaunches(session=9, launcher="local", ids=(launch,)))
-        assert isinstance(orders, Orders)
-        assert [each.launch for each in orders.start] == [launch]
-        failed = {launch: f"no room {number}"}
-        crowd.send(ReportLaunches(session=9, launcher="local", failed=failed))
-        crowd.now_us += 2 * MINUTE
-        crowd.send(Tick())
-    pool = crowd.core.pools.by_name["default", "q"]
-    assert pool.failed == most + 1
-    assert [key for _, key, _ in pool.failures] == ["k"] * most
-    assert [why.rpartition(" ")[2] for *_, why in pool.failures] == [
-        str(number) for number in range(1, most + 1)
-    ]
 
 
 def test_starts_per_report_max(crowd: Driver) -> None:
