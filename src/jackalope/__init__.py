@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from jackalope.client.task import Task
     from jackalope.core.filter import Filter
     from jackalope.core.lifecycle import Reason, State
+    from jackalope.core.shapes.callback import Callback
     from jackalope.errors import (
         CallExpired,
         CallFailed,
@@ -61,6 +62,7 @@ _HOMES = {
     "CallExpired": "jackalope.errors",
     "CallFailed": "jackalope.errors",
     "CallRejected": "jackalope.errors",
+    "Callback": "jackalope.core.shapes.callback",
     "Cancelled": "jackalope.worker.context",
     "ConfigError": "jackalope.errors",
     "ConnectionLost": "jackalope.errors",
@@ -118,6 +120,7 @@ __all__ = [
     "CallExpired",
     "CallFailed",
     "CallRejected",
+    "Callback",
     "Cancelled",
     "ConfigError",
     "ConnectionLost",

@@ -19,8 +19,10 @@ from typing import Any
 import structlog
 from structlog.typing import EventDict
 
+from jackalope.broker.config.callbacks import CallbacksConfig
 from jackalope.broker.config.schema import NativeConfig
 from jackalope.broker.service import Broker
+from jackalope.callbacks import CallbackService
 from jackalope.doors.native import NativeDoor
 from jackalope.storage import Level, Storage
 from jackalope.tasks.definition import TaskSource
@@ -76,11 +78,14 @@ class EmbeddedBroker:
             await broker.start()
             door = NativeDoor(broker, NativeConfig(port=0))
             await door.start()
+            callbacks = CallbackService(broker, CallbacksConfig())
+            callbacks.start()
         except BaseException as error:  # noqa: BLE001  it is raised to the caller
             self._ready.set_exception(error)
             return
         self._ready.set_result(f"jackalope://127.0.0.1:{door.port}")
         await self._stopped.wait()
+        await callbacks.stop()
         await door.stop()
         await broker.stop()
 

@@ -21,6 +21,7 @@ from jackalope.core.commands import amqp
 from jackalope.core.commands import flows as f
 from jackalope.core.commands import schedules as s
 from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, Signed
+from jackalope.core.commands.callbacks import ServeCallbacks
 from jackalope.core.durations import HOUR
 from jackalope.core.effects import Reply
 from jackalope.core.filter import Filter
@@ -39,6 +40,7 @@ OWN = {
     c.DeclareAll,
     c.FollowPools,
     c.ReportLaunches,
+    ServeCallbacks,
 }
 
 #: The sessions: of the client whose key is limited, and of those that it must not meet.
@@ -257,6 +259,7 @@ def test_the_broker_s_own_commands_are_for_no_key() -> None:
         c.ReportLaunches: {"launcher": "l"},
         c.DeclareAll: {"declarations": []},
         c.ForgetTasks: {"through_us": 1},
+        ServeCallbacks: {"slots": 1},
     }
     for kind in OWN:
         command = kind(**needed.get(kind, {}))

@@ -92,6 +92,7 @@ from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
 from tests.core import test_pool_limits, test_step_limits
+from tests.core.callbacks.limits import *  # noqa: F403
 from tests.core.driving import (
     NOW_US,
     Driver,

@@ -53,6 +53,8 @@ DEFAULTS: dict[str, Any] = {
     "cache_entries": 10_000,
     "cache_bytes": 2**28,
     "retry_jitter": 0.2,
+    "callbacks": (),
+    "triggers": (),
 }
 
 #: What the published designs ask for, in their words, where we have the field.

@@ -60,6 +60,7 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import Callback, CallbackOn
 from jackalope.core.shapes.flow import (
     Compensation,
     FlowSettings,
@@ -177,6 +178,8 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.RequestView,
     views.StepView,
     views.SentEventView,
+    Callback,
+    views.CallbackView,
     views.HistoryEntryView,
     views.ExplanationView,
     views.CauseView,
@@ -278,6 +281,7 @@ def words() -> Table:
         OnDependency,
         OnFailure,
         Pacing,
+        CallbackOn,
         Permission,
         Reason,
         RunKind,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, as_task_id
 from jackalope.core.records import AnyRecord, AttemptAssigned, TaskSubmitted
+from jackalope.core.shapes.callback import SOURCE_HEADER
 from jackalope.core.shapes.schedule import schedule_of
 from tests.scenarios.language import ScriptError
 
@@ -64,6 +65,11 @@ class Cast:
             fired = schedule_of(record.spec.options) if record.spec.options else None
             if fired is not None:
                 self._introduce(self._fresh(fired[0]), record.spec.id)
+                return
+            headers = record.spec.options.headers if record.spec.options else {}
+            if source := as_task_id(str(headers.get(SOURCE_HEADER, ""))):
+                name = f"{self.name(source)}.{record.spec.queue}"
+                self._introduce(self._fresh(name), record.spec.id)
                 return
             self._introduce(f"{self.name(parent)}.{record.spec.queue}", record.spec.id)
 

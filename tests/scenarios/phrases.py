@@ -14,12 +14,14 @@ from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.callback import Callback, Trigger
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, RunKind, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Error, Task
 from jackalope.wire import amqp_properties as properties
 from tests.scenarios.cast import Cast
+from tests.scenarios.following import tell_following
 from tests.scenarios.language import tell_duration
 
 DEFAULT = commands.DEFAULT_NAMESPACE
@@ -104,6 +106,8 @@ def tell_traits(traits: AmqpTraits) -> str:
 def _plain(value: object, *, is_time: bool) -> str:
     if is_time and isinstance(value, int):
         return tell_duration(value)
+    if isinstance(value, tuple) and isinstance(value[0], Callback | Trigger):
+        return ",".join(tell_following(each) for each in value)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -27,6 +27,7 @@ from jackalope.core.shapes.request import IDENTITY_BYTES, Same
 from jackalope.core.state.groups import Launch
 from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Retry, Task, TaskSpec
 from tests.scenarios.cast import Cast
+from tests.scenarios.following import FOLLOWING, read_callbacks, read_following
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING
 from tests.scenarios.pacing import read_pace
@@ -144,17 +145,19 @@ class Stage:
             version=order.text("version"),
             identity=_identity(order.text("identity")),
             pace=read_pace(order),
+            callbacks=read_callbacks(order.list("callbacks")),
         )
 
     def declare(self, order: Order) -> list[str]:
         queue = order.word("a queue")
+        following = read_following(order)
         command = commands.DeclareQueue(
             queue=queue,
             preset=order.text("preset"),
             session=self._client(order),
             namespace=order.text("namespace", DEFAULT),
             by=order.text("by"),
-            changes=dict(_field(Policy, *each) for each in order.rest().items()),
+            changes=following | dict(_field(Policy, *each) for each in order.rest().items()),
         )
         return self.send(command)
 
@@ -768,6 +771,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "release": Stage.release,
     "progress": Stage.progress,
     **STEPPING,
+    **FOLLOWING,
     "answer": Stage.answer,
     # Actions.
     "hold": Stage.act_on,

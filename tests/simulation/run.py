@@ -9,6 +9,7 @@ from jackalope.broker.engine import Engine
 from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.invariants import check
 from tests.simulation import faults
+from tests.simulation.callbacks import CallbackChecker, SimCourier, SimSubscriber
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.flows import FlowChecker, SimFlows
@@ -33,6 +34,7 @@ _CHECKERS: dict[str, type[Checker]] = {
     "steps": StepChecker,
     "paces": PaceChecker,
     "flows": FlowChecker,
+    "callbacks": CallbackChecker,
 }
 
 
@@ -56,6 +58,7 @@ def simulate(
     with_steps: bool = False,
     with_paces: bool = False,
     with_flows: bool = False,
+    with_callbacks: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -68,6 +71,7 @@ def simulate(
         "steps": with_steps,
         "paces": with_paces,
         "flows": with_flows,
+        "callbacks": with_callbacks,
     }
     checker = _CHECKERS[next((kind for kind, is_with in kinds.items() if is_with), "")]()
     make_worker = StepWorker if with_steps else SimWorker
@@ -80,6 +84,7 @@ def simulate(
         names = _KNOWN[seed // 3**number % 3]
         make_worker(world, node, f"w{number}", queues=queues, keys=keys, slots=slots, names=names)
     planner = _planner(world, node, seed, kinds)
+    _settle_callbacks(world, node, is_wanted=with_callbacks)
     pacer = SimPacer(world, node, seed) if with_paces else None
     # One that takes everything, so that everything can end.
     make_worker(world, node, "all", queues=tuple(QUEUES), keys=(), slots=3)
@@ -123,3 +128,10 @@ def _planner(
     if kinds["schedules"]:
         return SimPlanner(world, node, seed)
     return SimFlows(world, node, seed) if kinds["flows"] else None
+
+
+def _settle_callbacks(world: World, node: Node, *, is_wanted: bool) -> None:
+    """Bring those into a world who belong to callbacks."""
+    if is_wanted:
+        SimSubscriber(world, node)
+        SimCourier(world, node)

@@ -39,6 +39,7 @@ from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
+from jackalope.core.shapes.callback import AllowedTargets
 from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
 if TYPE_CHECKING:
@@ -147,11 +148,12 @@ class Broker:
         *,
         default_policy: Policy = DEFAULT_POLICY,
         limits: LimitsConfig | None = None,
+        callback_targets: AllowedTargets | None = None,
         listeners: Iterable[TurnListener] = (),
     ) -> None:
         self._storage = storage
         self._default_policy = default_policy
-        self._limits = limits or LimitsConfig()
+        self._limits, self._allowed = limits or LimitsConfig(), callback_targets or AllowedTargets()
         self._clock = clock or Clock()
         # returns a time by which silence is judged: it does not jump when a clock is set
         self.steady_us = self._clock.steady_us
@@ -523,6 +525,7 @@ class Broker:
         core.default_policy = self._default_policy
         core.namespaces_by_use_max = self._limits.namespaces_by_use
         core.queues_by_use_max = self._limits.queues_by_use
+        core.callback_targets = self._allowed
         core.has_admin = self.access.has_lasting_admin()
 
     def _release(self, effects: list[Effect]) -> None:

@@ -98,7 +98,7 @@ def reading(read: Callable[[str], T], text: str) -> T:
 
 def read_changes(shape: "type[Struct]", texts: Iterable[str] | None, owner: str) -> dict[str, Any]:
     """Read changes of a struct that are written as key=value, all problems at once."""
-    from jackalope.core.settings import find_field, read
+    from jackalope.core.settings import as_data, find_field, read
 
     changes: dict[str, Any] = {}
     problems = []
@@ -108,7 +108,7 @@ def read_changes(shape: "type[Struct]", texts: Iterable[str] | None, owner: str)
             if not equals:
                 raise ValueError("write it as key=value")  # noqa: TRY301  one way for all
             field = find_field(shape, key, owner)
-            changes[field.name] = read(field, value, is_text=True)
+            changes[field.name] = as_data(read(field, value, is_text=True))
         except ValueError as error:
             problems.append(f"{key}: {error}")
     if problems:

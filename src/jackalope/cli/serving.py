@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from jackalope import __version__
 from jackalope.broker.access import THE_BROKER, Access
 from jackalope.broker.cluster.members import cluster_problems
+from jackalope.broker.config.callbacks import allowed_targets, callback_settings_problems
 from jackalope.broker.config.certificates import Certificates
 from jackalope.broker.config.exposure import exposure_problems, may_be_open, server_context
 from jackalope.broker.config.loader import Declarations, declaration_problems
@@ -35,6 +36,7 @@ from jackalope.broker.service import Broker, TurnListener
 from jackalope.broker.telemetry.event_log import EventLog
 from jackalope.cli.base import Exit, Failure, say_error
 from jackalope.cli.blob_store import store_of
+from jackalope.cli.callbacks import deliver_callbacks
 from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.grpc_door import grpc_problems, open_grpc
 from jackalope.core.effects import Accepted
@@ -144,6 +146,7 @@ def _refuse_bad(config: Config) -> None:
     is_new = JournalPlace(Path(config.data.folder)).kind is None and not config.cluster.id
     problems = exposure_problems(config, has_keys=bool(config.auth.keys)) if is_new else []
     problems += (declaration_problems(config) if is_new else []) + grpc_problems(config)
+    problems += callback_settings_problems(config.callbacks)
     if problems:
         raise bad_config(problems)
     _check_tls(config)
@@ -286,6 +289,7 @@ def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Br
             free_bytes_min=config.data.free_bytes_min,
             default_policy=config.queue_defaults.policy(),
             limits=config.limits,
+            callback_targets=allowed_targets(config.callbacks),
             listeners=listeners,
         )
     except StorageFault as fault:
@@ -356,6 +360,7 @@ async def _start(
         log.warning(
             "every client that reaches this broker has all permissions", host=config.native.host
         )
+    doors += deliver_callbacks(broker, config)
     return doors if pools is None else [pools, *doors]
 
 

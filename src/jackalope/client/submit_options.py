@@ -30,12 +30,15 @@ from jackalope.client.paces import (
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import (
+    CALLBACK_URL_CHARS_MAX,
+    CALLBACKS_MAX,
     COUNT_MAX,
     DEPENDENCIES_PER_TASK_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
 )
 from jackalope.core.policy import DEFAULT_POLICY
+from jackalope.core.shapes.callback import Callback
 from jackalope.core.shapes.request import Same, identity_of
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -85,6 +88,8 @@ class SubmitChoices(TypedDict, total=False):
     # what to do if many tasks of one kind are submitted: run one when no more come (`Debounce`),
     # accept one in a span of time (`Throttle`), or replace the one that is queued (`Replace`)
     pace: Debounce | Throttle | Replace
+    # where its end is posted: a URL for every end, or `Callback(url, on=("dead",))`; or several
+    callback: str | Callback | Iterable[str | Callback]
     # the task's id, to make a submit repeatable across processes. One is made if not chosen.
     id: object
     # when the queue is full or the broker overloaded, wait and submit again, rather than raise
@@ -197,6 +202,7 @@ def make_plan(
         same=Same(given["same"]) if "same" in given else None,
         version=given.get("version", ""),
         pace=None if paced is None else paced.pace,
+        callbacks=given.get("callback", ()),
     )
     return Plan(
         queue=given.get("queue", "default"),
@@ -249,7 +255,7 @@ def check_choices(
 def keep_choices(choices: Choices) -> Choices:
     """Return choices that can be read more than once, whatever they were given as."""
     kept = cast("dict[str, Any]", {**choices})
-    for name in ("tags", "depends_on"):
+    for name in ("tags", "depends_on", "callback"):
         if isinstance(kept.get(name), Iterator):
             kept[name] = tuple(kept[name])
     return cast("Choices", kept)
@@ -277,6 +283,20 @@ def _time_s(value: object) -> float | None:
     return None if value is None else option_checks.duration_us(value) / SECOND
 
 
+def _callbacks(value: object) -> tuple[Callback, ...]:
+    several = (value,) if isinstance(value, str | Callback) else value
+    return option_checks.several(several, check=_callback, what="URLs", most=CALLBACKS_MAX)
+
+
+def _callback(value: object) -> Callback:
+    if isinstance(value, Callback):
+        try:
+            return msgspec.convert(msgspec.to_builtins(value), Callback)
+        except msgspec.ValidationError as error:
+            raise ConfigError(str(error)) from None
+    return Callback(option_checks.text(value, CALLBACK_URL_CHARS_MAX, chars_min=1))
+
+
 #: Every option of a submit, and what it may be.
 _CHECKS: dict[str, Check] = {
     "priority": partial(option_checks.whole, least=0, most=PRIORITY_MAX),
@@ -302,6 +322,7 @@ _CHECKS: dict[str, Check] = {
     "same": partial(option_checks.word, words=tuple(Same)),
     "version": option_checks.text,
     "pace": check_pace,
+    "callback": _callbacks,
     "id": option_checks.task,
     "wait_for_room": option_checks.flag,
     "submit_timeout": _time_s,

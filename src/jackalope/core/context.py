@@ -27,6 +27,7 @@ from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.records import LEVEL, AnyRecord, AttemptEnded, AttemptFinished, TaskMoved
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import AllowedTargets
 from jackalope.core.shapes.schedule import NO_CALENDAR, Calendar
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.state.book import Book
@@ -201,6 +202,7 @@ class Context:
         self.namespaces_by_use_max = NAMESPACES_MAX
         # how many queues of all namespaces do. Not durable.
         self.queues_by_use_max = NAMESPACES_MAX * QUEUES_PER_NAMESPACE_MAX
+        self.callback_targets = AllowedTargets()  # where callbacks may go. Not durable.
         self.has_admin = False  # the configuration has a key that can make others. Not durable.
         # what knows dates, which the core does not. Not durable: the broker sets it.
         self.calendar: Calendar = NO_CALENDAR

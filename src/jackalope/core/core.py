@@ -21,6 +21,7 @@ from jackalope.core import (
     admin,
     amqp,
     cache,
+    callbacks,
     flows,
     pacing,
     pools,
@@ -84,6 +85,7 @@ ROOMS = Rooms(
     flows.ROOM,
     pools.ROOM,
     schedules.ROOM,
+    callbacks.ROOM,
     amqp.ROOM,
     admin.ROOM,
 )

@@ -12,7 +12,7 @@ import msgspec
 
 from jackalope.core.context import Context
 from jackalope.core.durations import format_duration
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, id_text
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
 from jackalope.core.policy import Policy
@@ -35,6 +35,7 @@ from jackalope.core.task import (
     Attempt,
     HistoryEntry,
     Task,
+    callbacks_of,
     how_made,
     is_open,
     joined,
@@ -76,6 +77,7 @@ class Why(StrEnum):
     SCHEDULE = "schedule"
     REPLACED = "replaced"
     ENDED = "ended"
+    CALLBACK = "callback"
 
 
 class Cause(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ def explain(ctx: Context, task: Task) -> Explanation:
     elif task.attempt is not None:
         causes = _why_leased(ctx, task)
     elif task.state in ENDED:
-        causes = [_why_ended(task)]
+        causes = [_why_ended(task), *_callbacks(ctx, task)]
     elif isinstance(task.flow, FlowState):
         causes = [_why_flow(ctx, task, task.flow)]
         causes += [_why_resting(task)] if task.state is State.PAUSED else []
@@ -393,3 +395,19 @@ def _why_ended(task: Task) -> Cause:
     if outcome is not None and outcome.error and outcome.reason is Reason.DEPENDENCY:
         facts["dependency"] = outcome.error.message.partition(" ")[0]  # Its id comes first.
     return Cause(Why.ENDED, text, facts)
+
+
+def _callbacks(ctx: Context, task: Task) -> list[Cause]:
+    """Tell which callbacks of an end are still to be delivered, or could not be."""
+    causes = []
+    for callback, task_id in callbacks_of(task):
+        found = ctx.book.tasks.get(task_id)
+        facts: dict[str, str | int] = {"task": id_text(task_id), "url": callback.url}
+        if found is None or found.state is State.SUCCEEDED:
+            continue
+        text = f"its callback to {callback.url} is {found.state}: task {id_text(task_id)}"
+        outcome = found.outcome
+        if outcome is not None and outcome.error is not None:
+            text += f" ({outcome.error.message})"
+        causes.append(Cause(Why.CALLBACK, text, {**facts, "state": found.state}))
+    return causes

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from jackalope.core.assertions import BrokenInvariant, must
 from jackalope.core.context import Context
 from jackalope.core.durations import NEVER
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
 from jackalope.core.shapes.flow import FlowState
 from jackalope.core.shapes.pool import UP, GroupState
@@ -90,6 +90,10 @@ def _check_queue(queue: Queue, tasks: list[Task]) -> None:
         at = task.lane
         if at is None or at.queue is not queue or at.task_name not in (None, task.name):
             raise BrokenInvariant(f"not in a lane of its queue and name: {task} {at}")
+    if queue.batches is not None:
+        lasting = (it for it in tasks if it.state not in ENDED and not is_volatile(it.id))
+        batches = Counter(task.batch for task in lasting)
+        must(queue.batches == batches, "a queue counts its batches", queue.name, batches)
     _check_cache(queue, [task for task in tasks if task.state not in ENDED])
     _check_paces(queue, [task for task in tasks if is_open(task)])
 

@@ -30,6 +30,13 @@ FLOW_NODES_MAX = 1_000_000
 FLOW_GROUPS_MAX = 1_000
 FLOW_COMPENSATIONS_MAX = 1_000
 FLOW_INPUT_BYTES_MAX = 8 * 1024 * 1024
+#: Callbacks of a task and of a queue, and triggers of a queue. What is posted has the result if it
+#: is not larger, and the beginning of the error.
+CALLBACKS_MAX = 10
+CALLBACK_URL_CHARS_MAX = 2_048
+CALLBACK_RESULT_BYTES_MAX = 16 * 1024
+CALLBACK_ERROR_CHARS_MAX = 4_096
+TRIGGERS_PER_QUEUE_MAX = 10
 
 #: How deep lists and maps may nest in any value that a peer sends.
 DEPTH_MAX = 64

@@ -13,6 +13,7 @@ from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
 from jackalope.core.limits import CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, COUNT_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.settings import Bounds, Count, Duration, change
+from jackalope.core.shapes.callback import Callback, Trigger
 from jackalope.core.shapes.request import Same
 
 
@@ -93,6 +94,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     # each wait before a retry is shorter by up to this share of it, by chance, so that tasks that
     # failed together are not tried together
     retry_jitter: Annotated[float, Bounds(0, 1)] = 0.2
+    callbacks: tuple[Callback, ...] = ()  # where the ends of its tasks and batches are posted
+    triggers: tuple[Trigger, ...] = ()  # what is submitted elsewhere when its tasks end
 
 
 #: What each published design asks for, in our fields.
@@ -158,6 +161,17 @@ PRESETS = {
 }
 
 DEFAULT_POLICY = Policy()
+
+#: Of the queue of callbacks: a receiver that is down for half a day misses nothing, and what could
+#: not be delivered is there for a month.
+CALLBACKS_POLICY = Policy(
+    on_restart=OnRestart.REQUEUE,
+    retries=20,
+    crash_limit=0,
+    prefer_other_worker=False,
+    depth_limit=0,
+    retention_us=30 * DAY,
+)
 
 
 def change_policy(policy: Policy, changes: dict[str, object]) -> Policy | Refusal:

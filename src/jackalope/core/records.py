@@ -25,6 +25,9 @@ from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, T
 #: to that level can apply every record of the batch.
 LEVEL = 4
 
+#: The level that brought callbacks and triggers to tasks and policies.
+CALLBACKS_LEVEL = 4
+
 
 class Record(msgspec.Struct, array_like=True, gc=False):
     """A fact. `at_us` is when it happened."""

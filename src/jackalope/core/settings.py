@@ -97,6 +97,11 @@ def read(field: Field, value: Any, *, is_text: bool = False) -> Any:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
     if field.name.endswith("_us"):
         return _convert(field, parse_duration(value), say=format_duration)
+    if is_text and isinstance(value, str) and value[:1] == "[" and _kind(field.hint) is not str:
+        try:
+            return _convert(field, msgspec.json.decode(value))
+        except msgspec.DecodeError:
+            raise ValueError(f"is no list in JSON: {value}") from None
     return _convert(field, value, is_text=is_text)
 
 
@@ -233,6 +238,12 @@ def did_you_mean(name: Any, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
+def as_data(value: Any) -> Any:
+    """Return a value as commands carry it: lists of structs as lists of maps."""
+    has_structs = isinstance(value, tuple) and any(isinstance(each, Struct) for each in value)
+    return msgspec.to_builtins(value) if has_structs else value
+
+
 # Showing.
 
 
@@ -240,6 +251,8 @@ def plain(name: str, value: Any) -> Any:
     """Format the value of a field as it would be written in a file."""
     if name.endswith("_us"):
         return format_duration(value)
+    if isinstance(value, tuple):
+        return list(as_data(value))
     return value.value if isinstance(value, Enum) else value
 
 
@@ -283,5 +296,5 @@ def taken(shape: type[Struct], wanted: Struct) -> dict[str, object]:
         if name.endswith("_us"):
             is_text = isinstance(value, str)
             value = parse_duration(value) if is_text else round(value * SECOND)  # noqa: PLW2901
-        changes[name] = value
+        changes[name] = as_data(value)
     return changes

@@ -21,6 +21,7 @@ from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import PENDING, Event, Reason, State
 from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
 from jackalope.core.shapes.body import BlobRef, Body, Error
+from jackalope.core.shapes.callback import Callback, callback_id
 from jackalope.core.shapes.flow import (
     FlowSettings,
     FlowState,
@@ -97,6 +98,7 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     flow: FlowSettings | None = None  # set by the broker for a flow, which no worker runs
     node: NodeSettings | None = None  # set by the broker for a node of a flow
     pace: Pace | None = None  # how it is spread over time, with others of its kind
+    callbacks: tuple[Callback, ...] = ()  # where its end is posted, besides those of its queue
 
 
 NO_OPTIONS = Options()
@@ -426,6 +428,18 @@ def joined(task: Task) -> int:
 def replaced(task: Task) -> int:
     """Return how many later submits took the place of a task."""
     return sum(int(each.detail) for each in task.history or () if each.what == REPLACED)
+
+
+def callbacks_of(task: Task) -> list[tuple[Callback, TaskId]]:
+    """Return the callbacks of the end of a task, each with the id of the task that posts it."""
+    outcome = task.outcome
+    if outcome is None:
+        return []
+    found: dict[TaskId, Callback] = {}
+    for callback in (*task.options.callbacks, *task.queue.policy.callbacks):
+        if callback.is_about(task.state):
+            found.setdefault(callback_id(task.id, outcome.ended_us, callback.url), callback)
+    return [(callback, task_id) for task_id, callback in found.items()]
 
 
 # The trace context: the headers that name the trace a task belongs to, as the W3C's Trace Context

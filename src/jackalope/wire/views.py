@@ -91,6 +91,14 @@ class SentEventView(msgspec.Struct, frozen=True, omit_defaults=True):
     size: int = 0  # how many bytes its data has
 
 
+class CallbackView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the end of a task is posted."""
+
+    url: str
+    on: tuple[str, ...] = ()  # at which ends; none for every one
+    task: TaskId = NO_TASK  # the task that posts it, once the task has ended so
+
+
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task. `payload` and `result` are present only on request."""
 
@@ -139,6 +147,7 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: tuple[StepView, ...] = ()  # what of it is done for good, in its order
     waits_for: str = ""  # the event that it waits for without a worker
     events: tuple[SentEventView, ...] = ()  # those that it was sent and has not asked for yet
+    callbacks: tuple[CallbackView, ...] = ()  # its own, without those of its queue
 
 
 class TaskPage(msgspec.Struct, frozen=True):

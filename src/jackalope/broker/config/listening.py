@@ -17,6 +17,11 @@ def about(text: str, **bounds: Any) -> Meta:
     return Meta(description=text, **bounds)
 
 
+def secret(text: str) -> Meta:
+    """Describe a setting whose value is never shown."""
+    return Meta(description=text, extra={"secret": True})
+
+
 Port = Annotated[int, about("The port to listen on; 0 for any free one.", ge=0, le=65_535)]
 
 

@@ -39,7 +39,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.refusals import Refusal
-from jackalope.core.settings import Field, find_field, keys_of, plain, read
+from jackalope.core.settings import Field, as_data, find_field, keys_of, plain, read
 from jackalope.core.shapes.pool import PoolSettings
 
 KeyPath = tuple[str, ...]
@@ -517,7 +517,7 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
         for queue, settings in ns.queues.items():
             declare = DeclareQueue(
                 queue=queue,
-                changes=dict(settings.changes),
+                changes={name: as_data(each) for name, each in settings.changes.items()},
                 preset=settings.preset,
                 namespace=namespace,
                 by=_BY,

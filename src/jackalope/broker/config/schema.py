@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from jackalope.broker.config.callbacks import CallbacksConfig
 from jackalope.broker.config.listening import (
     MEBIBYTE,
     GrpcConfig,
@@ -21,6 +22,7 @@ from jackalope.broker.config.listening import (
     RatePerSecond,
 )
 from jackalope.broker.config.listening import about as _about
+from jackalope.broker.config.listening import secret as _secret
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
@@ -60,11 +62,6 @@ class Store(StrEnum):
 
     FOLDER = "folder"
     S3 = "s3"
-
-
-def _secret(text: str) -> Meta:
-    """Describe a setting whose value is never shown."""
-    return Meta(description=text, extra={"secret": True})
 
 
 class DataConfig(msgspec.Struct, frozen=True):
@@ -684,6 +681,7 @@ class Config(msgspec.Struct, frozen=True):
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     launch: LaunchConfig = LaunchConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
     cluster: ClusterConfig = ClusterConfig()
     peer: PeerConfig = PeerConfig()
     queue_defaults: QueueConfig = QueueConfig()

@@ -248,6 +248,8 @@ class Meter:
 
     def __init__(self) -> None:
         self._machine = Machine()
+        # callbacks by what came of the attempt: `failed` ones are tried again
+        self.deliveries = {"delivered": 0, "failed": 0, "dead": 0}
         self._gathered: list[tuple[Turn, int]] = []  # Turns that are not counted yet.
         self._open: Readings = {}  # Since the last `close`.
         self._closed: Readings = {}  # Before that.

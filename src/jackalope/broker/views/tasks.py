@@ -17,12 +17,14 @@ from jackalope.core.durations import SECOND
 from jackalope.core.explain import explain, whole_history
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED
+from jackalope.core.shapes.callback import callback_id
 from jackalope.core.shapes.envelope import headers_shown
 from jackalope.core.shapes.steps import Steps
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import Task, TaskRow, how_made, joined, last_start_us, last_worker, size_of
 from jackalope.wire.views import (
     AnswerView,
+    CallbackView,
     CauseView,
     ErrorView,
     ExplanationView,
@@ -110,6 +112,7 @@ def _view(
         waits_for=task.steps.pending.event if task.steps and task.steps.pending else "",
         events=_events(task.steps) if task.steps is not None else (),
         tried_us=outcome.ended_us if outcome and not has_ended else 0,
+        callbacks=_callbacks(task) if options.callbacks else (),
         progress=progress,
         answer=answer,
     )
@@ -124,6 +127,20 @@ def _steps(steps: Steps) -> tuple[StepView, ...]:
 
 def _events(steps: Steps) -> tuple[SentEventView, ...]:
     return tuple(view_as(SentEventView, each, size=len(each.data)) for each in steps.events)
+
+
+def _callbacks(task: Task | TaskRow) -> tuple[CallbackView, ...]:
+    ended_us = task.outcome.ended_us if task.outcome and task.state in ENDED else 0
+    return tuple(
+        CallbackView(
+            each.url,
+            tuple(map(str, each.on)),
+            callback_id(task.id, ended_us, each.url)
+            if ended_us and each.is_about(task.state)
+            else NO_TASK,
+        )
+        for each in task.options.callbacks
+    )
 
 
 def history_of(core: Core, task: Task) -> list[HistoryEntryView]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jackalope.cli.output import Screen
     from jackalope.client.app import Jackalope
     from jackalope.core.effects import Served
+    from jackalope.core.shapes.callback import Callback
     from jackalope.core.shapes.pace import Pace
     from jackalope.core.task import Options as TaskOptions
     from jackalope.core.task import Retry, TaskSpec
@@ -185,6 +186,15 @@ class Terms(Options):
         str, opt("--pace-key TEXT", "What tells tasks of one queue and name apart.", _PACED)
     ] = ""
 
+    callback: Annotated[
+        list[str] | None,
+        opt(
+            "--callback [ENDS=]URL",
+            "Post the end to this URL: every end, or those named, such as dead,killed=https://… . "
+            "Repeatable.",
+        ),
+    ] = None
+
     def pace(self) -> "Pace | None":
         """Return the pace; the broker says what is wrong with it."""
         from jackalope.core.shapes.pace import Pace, Pacing
@@ -227,7 +237,22 @@ class Terms(Options):
             same=self.same,
             version=self.version,
             pace=self.pace(),
+            callbacks=tuple(_callback(each) for each in self.callback or ()),
         )
+
+
+def _callback(text: str) -> "Callback":
+    """Read a URL, with the ends before it if there are any."""
+    from jackalope.core.shapes.callback import Callback, CallbackOn
+
+    ends, equals, url = text.partition("=")
+    if not equals or ":" in ends:
+        return Callback(text)
+    try:
+        return Callback(url, tuple(CallbackOn(end.strip()) for end in ends.split(",")))
+    except ValueError:
+        message = f"--callback: {ends!r} is no end; use succeeded, dead or killed"
+        raise Failure(message, code=Exit.USAGE) from None
 
 
 async def submit(

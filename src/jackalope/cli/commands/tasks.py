@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from jackalope.core.effects import TaskEnded
     from jackalope.core.ids import TaskId
     from jackalope.wire.messages import Happened
-    from jackalope.wire.views import ExplanationView, HistoryEntryView, TaskView
+    from jackalope.wire.views import CallbackView, ExplanationView, HistoryEntryView, TaskView
 
 _TEXT_CHARS_MAX = 2_000
 
@@ -125,6 +125,7 @@ def draw_task(view: "TaskView") -> "RenderableType":
         ("tries", ", ".join(tries)),
         ("progress", _progress(view)),
         ("request", view.how or ""),
+        ("callbacks", "\n".join(map(_callback, view.callbacks))),
         ("answer", answer_text(view.answer) if view.answer else ""),
         *_times(view),
         *bodies,
@@ -157,6 +158,13 @@ def _steps(view: "TaskView") -> "Table":
         sent = (f"event {in_line(event.event)}", clock(event.at_us), "", size(event.size))
         drawn.add_row("", *sent, f"{by}not asked for yet")
     return drawn
+
+
+def _callback(view: "CallbackView") -> str:
+    from jackalope.core.ids import id_text
+
+    ends = f" ({', '.join(view.on)})" if view.on else ""
+    return in_line(view.url) + ends + (f"  task {id_text(view.task)}" if view.task else "")
 
 
 def _times(view: "TaskView") -> list[tuple[str, Any]]:

@@ -10,11 +10,19 @@ from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQu
 from jackalope.core.context import Context
 from jackalope.core.effects import Accepted, Declared
 from jackalope.core.limits import COUNT_MAX, LIMITED_TAGS_PER_NAMESPACE_MAX, TAG_CHARS_MAX
-from jackalope.core.namespaces import no_namespace, no_room, not_kept, open_queues
-from jackalope.core.policy import PRESETS, Policy, change_policy
+from jackalope.core.namespaces import no_namespace, no_room, not_kept, open_queue, open_queues
+from jackalope.core.policy import CALLBACKS_POLICY, PRESETS, Policy, change_policy
 from jackalope.core.records import QueueDeclared, QueuePaused, QueueResumed, TagLimited
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import (
+    CALLBACKS_QUEUE,
+    OWN_QUEUE,
+    callback_problems,
+    trigger_problems,
+)
 from jackalope.core.state.queue import Queue
+from jackalope.core.task import PRIORITY_MAX
+from jackalope.core.tasks.submit import too_old_for_callbacks
 
 
 def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
@@ -29,20 +37,21 @@ def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
     changed = change_policy(policy, command.changes)
     if isinstance(changed, Refusal):
         return changed
-    target = changed.result_becomes
-    becomes = ctx.book.queue(command.namespace, target) if target else None
-    if becomes is not None and becomes.is_volatile():
-        return not_kept(becomes)
-    is_target_new = bool(target) and becomes is None
-    count = is_target_new + (queue is None)
-    refusal = no_room(ctx, command.namespace, command.queue, count) if count else None
+    refusal = _unsound(ctx, command, changed)
+    targets = _targets(changed)
+    new = [each for each in targets if ctx.book.queue(command.namespace, each) is None]
+    has_callbacks = ctx.book.queue(command.namespace, CALLBACKS_QUEUE) is not None
+    is_first = bool(changed.callbacks) and not has_callbacks
+    count = len(new) + (queue is None) + is_first
+    refusal = refusal or (no_room(ctx, command.namespace, command.queue, count) if count else None)
     refusal = refusal or _cycle(ctx, command, changed)
-    if refusal is None and is_target_new:
+    if refusal is None and new:
         # What results become must be there before the first result.
-        targets = (target,)
-        refusal = open_queues(ctx, command.namespace, targets, command.by, is_used=False)
+        refusal = open_queues(ctx, command.namespace, tuple(new), command.by, is_used=False)
     if refusal is not None:
         return refusal
+    if is_first:
+        open_queue(ctx, command.namespace, CALLBACKS_QUEUE, command.by, CALLBACKS_POLICY)
     if queue is None or queue.policy != changed:
         traits = None if queue is None else queue.traits
         ctx.record(
@@ -119,14 +128,44 @@ def _known(ctx: Context, command: DeleteQueue | PauseQueue | ResumeQueue) -> Que
     return queue or Refusal(Code.UNKNOWN_QUEUE, message)
 
 
+def _unsound(ctx: Context, command: DeclareQueue, policy: Policy) -> Refusal | None:
+    """Refuse callbacks, triggers and targets of results that cannot be; list all problems."""
+    callbacks, triggers = policy.callbacks, policy.triggers
+    problems = callback_problems(callbacks, ctx.callback_targets, is_of_queue=True)
+    problems += trigger_problems(triggers, PRIORITY_MAX)
+    if policy.result_becomes == CALLBACKS_QUEUE:
+        problems.append(f"result_becomes: {OWN_QUEUE}")
+    if command.queue == CALLBACKS_QUEUE and (callbacks or _targets(policy)):
+        problems.append(f"nothing follows from the end of a callback: {OWN_QUEUE}")
+    if problems:
+        return Refusal(Code.INVALID, "policy not changed. " + "; ".join(problems))
+    if (callbacks or triggers) and (refusal := too_old_for_callbacks(ctx)):
+        return refusal
+    for target in _targets(policy):
+        queue = ctx.book.queue(command.namespace, target)
+        if queue is not None and queue.is_volatile():
+            return not_kept(queue)
+    return None
+
+
+def _targets(policy: Policy) -> list[str]:
+    """Return the queues to which the ends of tasks submit others."""
+    targets = [policy.result_becomes, *(trigger.queue for trigger in policy.triggers)]
+    return [target for target in dict.fromkeys(targets) if target]
+
+
 def _cycle(ctx: Context, command: DeclareQueue, policy: Policy) -> Refusal | None:
-    """Refuse a policy that would send a result back to a queue it came from."""
-    path, target = [command.queue], policy.result_becomes
-    while target:
-        path.append(target)
+    """Refuse a policy by which the end of a task would lead back to its queue."""
+    seen: set[str] = set()
+    paths = [[command.queue, target] for target in _targets(policy)]
+    while paths:
+        path = paths.pop()
+        target = path[-1]
         if target == command.queue:
             message = f"results would form a cycle: {' -> '.join(path)}"
             return Refusal(Code.POLICY_CYCLE, message + "; end the chain at one of these queues")
-        queue = ctx.book.queue(command.namespace, target)
-        target = "" if queue is None else queue.policy.result_becomes
+        queue = None if target in seen else ctx.book.queue(command.namespace, target)
+        seen.add(target)
+        if queue is not None:
+            paths += [[*path, each] for each in _targets(queue.policy)]
     return None

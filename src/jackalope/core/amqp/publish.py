@@ -18,6 +18,7 @@ from jackalope.core.namespaces import open_namespace
 from jackalope.core.pools.lifecycle import stir, unclaimed
 from jackalope.core.records import TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import CALLBACKS_QUEUE
 from jackalope.core.shapes.envelope import copies, headers_of, without_blind_copies
 from jackalope.core.shapes.exchange import (
     DEFAULT_EXCHANGE,
@@ -126,6 +127,8 @@ def routes(namespace: Namespace, exchange: str, key: str, raw: bytes) -> dict[Pl
     places: dict[Place, None] = {}
     for each in keys:
         places |= namespace.topology.route(exchange, each, headers, namespace.queues)
+    for place in [place for place in places if place[0] == CALLBACKS_QUEUE]:
+        del places[place]  # It takes no messages.
     return places
 
 

@@ -138,6 +138,9 @@ def still_needed(queue: Queue) -> Refusal | None:
         if other.policy.result_becomes == queue.name:
             message = f"results of queue {other.name!r} become tasks of queue {queue.name!r}"
             return Refusal(Code.QUEUE_NOT_EMPTY, message + "; change that policy first")
+        if any(trigger.queue == queue.name for trigger in other.policy.triggers):
+            message = f"the ends of tasks of queue {other.name!r} trigger tasks of {queue.name!r}"
+            return Refusal(Code.QUEUE_NOT_EMPTY, message + "; change that policy first")
     return None
 
 

@@ -23,6 +23,7 @@ from jackalope.core.commands.base import (
     Scope,
     Signed,
 )
+from jackalope.core.commands.callbacks import ServeCallbacks
 from jackalope.core.commands.flows import AnyFlow
 from jackalope.core.commands.schedules import AnyScheduling
 from jackalope.core.durations import SECOND
@@ -90,8 +91,11 @@ class DeclareQueue(Namespaced):
     preset: str = ""
 
     def touches(self) -> Iterable[str]:
-        target = self.changes.get("result_becomes")
-        return (self.queue, str(target)) if target else (self.queue,)
+        target, triggers = self.changes.get("result_becomes"), self.changes.get("triggers")
+        # One that is not sound is refused later.
+        listed = triggers if isinstance(triggers, list | tuple) else ()
+        named = [each.get("queue") for each in listed if isinstance(each, dict)]
+        return (self.queue, *(str(each) for each in (target, *named) if each))
 
 
 class DeleteQueue(Namespaced):
@@ -612,6 +616,7 @@ AnyCommand = (
     | ActOnGroup
     | FollowPools
     | ReportLaunches
+    | ServeCallbacks
     | AnyScheduling
     | AnyFlow
     | AnyMessaging

@@ -37,7 +37,14 @@ from jackalope.core.task import (
     is_same_body,
     is_same_but_for_trace,
 )
-from jackalope.core.tasks.submit import begin, beginning, check_alias, spec_problems
+from jackalope.core.tasks.submit import (
+    begin,
+    beginning,
+    check_alias,
+    check_callbacks,
+    open_callbacks,
+    spec_problems,
+)
 
 #: How many problems one refusal lists.
 _PROBLEMS_TOLD = 1_000
@@ -333,6 +340,8 @@ def _no_place(
     problems, aliases = [], set()
     for spec in specs:
         options = spec.options
+        if refusal := check_callbacks(ctx, command, spec):
+            problems.append(refusal.message)
         if options is not None and options.alias:
             taken = check_alias(ctx, command, options.alias)
             if options.alias in aliases:
@@ -351,6 +360,7 @@ def _no_place(
         refusal
         or _full(ctx, command, specs)
         or open_queues(ctx, command.namespace, tuple(names), command.by)
+        or open_callbacks(ctx, command, specs)
     )
 
 

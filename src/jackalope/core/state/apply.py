@@ -111,6 +111,7 @@ def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
         book.admit(begun)
         for queue, state, run in places(begun):
             book.enter_state(queue, state, run)
+            queue.count_in(run)
         book.mark(begun)
         if len(begun) == len(records):
             return
@@ -438,7 +439,11 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
     if queue is None:
         queue = namespace.queues[record.queue] = Queue(namespace, record.queue, record.policy)
     ageing_changes = queue.policy.ageing_us != record.policy.ageing_us
+    is_other = queue.policy.callbacks != record.policy.callbacks
     queue.policy = record.policy
+    if is_other:
+        of_queue = (task for task in book.tasks.values() if task.queue is queue)
+        queue.watch_batches(task for task in of_queue if task.state not in ENDED)
     if ageing_changes:
         queue.line.reorder(book.tasks)
     if record.traits is not None:

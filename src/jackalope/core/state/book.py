@@ -311,6 +311,7 @@ class Book:
     def drop(self, task: Task) -> None:
         """Remove an unfinished task without an outcome."""
         self._leave_state(task.queue, task.state, (task,))
+        task.queue.count_in((task,), -1)
         task.state = State.KILLED
         if task.expires_us:
             self.expiry.cancel(task.id)
@@ -406,6 +407,7 @@ class Book:
                 self.enter_lease(run)
             if state not in ENDED:
                 self.enter_state(queue, state, run)
+                queue.count_in(run)
 
     def link(self, task: Task) -> None:
         """Index what only tasks with options have."""
@@ -534,6 +536,7 @@ class Book:
         """Let tasks end in this state, each with its outcome."""
         for queue, state, run in places(tasks):
             self._leave_state(queue, state, run)
+            queue.count_in(run, -1)
             queue.ended[to] = queue.ended.get(to, 0) + len(run)
         dependents, children = self.dependents, self.children
         number = 0

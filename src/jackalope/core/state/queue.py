@@ -7,14 +7,16 @@ the tags allow. Knows nothing of records and commands.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from jackalope.core.assertions import must
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
+from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
+from jackalope.core.shapes.callback import CallbackOn
 from jackalope.core.shapes.exchange import AmqpTraits
 from jackalope.core.state.answers import Cache
 from jackalope.core.state.changes import QueueRow, Tally
@@ -65,6 +67,9 @@ class Queue:
         self.ready_bytes = 0
         # the last task of each kind whose place a later submit may take; see `paces.standing`
         self.standing: dict[Kind, TaskId] = {}
+        # unfinished tasks by batch, if the ends of batches are posted; see `watch_batches`
+        self.batches: dict[int, int] | None = None
+        self.watch_batches(())
 
     @classmethod
     def from_row(cls, namespace: Namespace, row: QueueRow) -> Queue:
@@ -91,6 +96,31 @@ class Queue:
             if is_limited
             else 0
         )
+
+    def watch_batches(self, unfinished: Iterable[Task]) -> None:
+        """Count the unfinished tasks of each batch from now on, if the policy asks for it."""
+        is_watched = any(CallbackOn.BATCH in each.on for each in self.policy.callbacks)
+        self.batches = {} if is_watched else None
+        self.count_in(unfinished)
+
+    def count_in(self, tasks: Iterable[Task], by: int = 1) -> None:
+        """Count unfinished tasks in, or out of, their batches; volatile tasks fill none."""
+        batches = self.batches
+        if batches is None:
+            return
+        for task in tasks:
+            if not is_volatile(task.id):
+                count = batches.get(task.batch, 0) + by
+                if count:
+                    batches[task.batch] = count
+                else:
+                    del batches[task.batch]
+
+    def has_ended(self, batch: int) -> bool:
+        """Return whether a batch is full and all of its tasks have ended."""
+        if self.batches is None or batch in self.batches:
+            return False
+        return batch < self.batch or self.batch_fill >= self.policy.batch_size
 
     def is_seen_by(self, command: Limited) -> bool:
         """Return whether the queue is visible to the sender, who may be limited to others."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import msgspec
 
 from jackalope.core.cache import single_flight
 from jackalope.core.commands import SubmitTasks
-from jackalope.core.commands.base import Limited
+from jackalope.core.commands.base import Limited, Namespaced
 from jackalope.core.context import Context, Missing
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import ID_BYTES, TaskId, id_text, is_volatile, successor_id
@@ -29,9 +30,10 @@ from jackalope.core.limits import (
 )
 from jackalope.core.namespaces import not_kept, open_queue
 from jackalope.core.pacing import submits as pacing
-from jackalope.core.policy import Policy
-from jackalope.core.records import QueueDeclared, TaskSubmitted
+from jackalope.core.policy import CALLBACKS_POLICY, Policy
+from jackalope.core.records import CALLBACKS_LEVEL, QueueDeclared, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import CALLBACKS_QUEUE, OWN_QUEUE, Trigger, callback_problems
 from jackalope.core.shapes.pace import Pace, Pacing, pace_problems
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.state.queue import Queue
@@ -114,26 +116,45 @@ def become(ctx: Context, task: Task, result: Body) -> None:
     It is exempt from the depth limit: the work is already accepted.
     """
     target = task.queue.policy.result_becomes
-    if not target:
-        return
-    namespace = task.queue.namespace
+    if target:
+        succeed(ctx, task, successor_id(task.id, target), Trigger(target), payload=result)
+
+
+def succeed(
+    ctx: Context,
+    task: Task,
+    task_id: TaskId,
+    trigger: Trigger,
+    *,
+    payload: Body,
+    headers: dict[str, Any] | None = None,
+) -> None:
+    """Create the task that follows from the end of another, unless it is there already."""
+    target, namespace = trigger.queue, task.queue.namespace
     # Declared with the policy that names it, and kept for as long as one does. Earlier versions let
     # it be one that a restart takes along.
     if target not in namespace.queues:
         ctx.record(QueueDeclared(ctx.now_us, namespace.name, target, ctx.default_policy, task.by))
     queue = namespace.queues[target]
-    options = Options(headers=task.options.headers, tags=task.options.tags, parent=task.id)
+    headers = task.options.headers if headers is None else headers
+    options = Options(headers=headers, tags=task.options.tags, parent=task.id)
+    priority = task.priority + task.penalty if trigger.priority is None else trigger.priority
     spec = TaskSpec(
-        id=successor_id(task.id, target),
+        id=task_id,
         queue=target,
-        name=task.name,
-        key=task.key,
-        priority=task.priority + task.penalty,
-        payload=result,
+        name=trigger.name or task.name,
+        key=trigger.key or task.key,
+        priority=priority,
+        payload=payload,
         options=options,
     )
+    submit_own(ctx, queue, spec, task.by)
+
+
+def submit_own(ctx: Context, queue: Queue, spec: TaskSpec, by: str) -> None:
+    """Accept a task of the broker's own making: at any depth, and once."""
     if spec.id not in ctx.book.tasks:
-        _begin(ctx, [spec], queue, task.by)
+        _begin(ctx, [spec], queue, by)
 
 
 def settle_dependents(ctx: Context, task: Task, dependents: tuple[TaskId, ...]) -> None:
@@ -221,7 +242,7 @@ def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int | No
 
 
 def _is_linked(options: Options) -> bool:
-    """Return whether a task refers to others, or may be served by another."""
+    """Return whether a task refers to others, may be served by another, or has callbacks."""
     return bool(
         options.alias
         or options.parent
@@ -229,6 +250,7 @@ def _is_linked(options: Options) -> bool:
         or options.same is not None
         or options.identity
         or options.pace is not None
+        or options.callbacks
     )
 
 
@@ -245,6 +267,8 @@ def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Answer:
         return _repeat(existing, command.namespace, spec)
     if spec.options is not None:
         refusal = _check_links(ctx, command, spec.options)
+        refusal = refusal or check_callbacks(ctx, command, spec)
+        refusal = refusal or open_callbacks(ctx, command, (spec,))
         if refusal is not None:
             return refusal
     return next(iter(_submit(ctx, command, [spec])), None)
@@ -479,6 +503,40 @@ def check_alias(ctx: Context, command: Limited, alias: str) -> Refusal | None:
     return Refusal(Code.DUPLICATE_ALIAS, message)
 
 
+def check_callbacks(ctx: Context, command: Namespaced, spec: TaskSpec) -> Refusal | None:
+    """Refuse callbacks that cannot be posted, or that another task might have to post."""
+    options = spec.options
+    if options is None or not options.callbacks:
+        return None
+    problems = callback_problems(options.callbacks, ctx.callback_targets, is_of_queue=False)
+    queue = ctx.book.queue(command.namespace, spec.queue)
+    policy = ctx.default_policy if queue is None else queue.policy
+    if (options.same or policy.same) is not _RUN:
+        problems.append(
+            "callbacks: not for a request, which another task may serve; "
+            "declare them in the policy of the queue"
+        )
+    if problems:
+        return Refusal(Code.INVALID, "task not accepted. " + "; ".join(problems))
+    return too_old_for_callbacks(ctx)
+
+
+def open_callbacks(ctx: Context, command: Namespaced, specs: Sequence[TaskSpec]) -> Refusal | None:
+    """Create the queue of callbacks, if one of these tasks has any."""
+    if not any(spec.options is not None and spec.options.callbacks for spec in specs):
+        return None
+    own = open_queue(ctx, command.namespace, CALLBACKS_QUEUE, command.by, CALLBACKS_POLICY)
+    return own if isinstance(own, Refusal) else None
+
+
+def too_old_for_callbacks(ctx: Context) -> Refusal | None:
+    """Refuse what a member of the cluster could not read."""
+    if ctx.level >= CALLBACKS_LEVEL:
+        return None
+    message = f"callbacks and triggers need level {CALLBACKS_LEVEL} of the log, which is at "
+    return Refusal(Code.INVALID, f"{message}{ctx.level}; run `jackalope cluster upgrade`")
+
+
 def _check_dependencies(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
     namespace = ctx.book.namespaces.get(command.namespace)
     for dependency in options.depends_on:
@@ -513,6 +571,7 @@ def spec_problems(spec: TaskSpec) -> list[str]:
         and size <= INLINE_BYTES_MAX
         and spec.options is None
         and not is_volatile(spec.id)
+        and spec.queue != CALLBACKS_QUEUE
     ):
         return []
     problems = []
@@ -523,6 +582,8 @@ def spec_problems(spec: TaskSpec) -> list[str]:
         problems.append("id: reserved for the broker; use a UUID of version 7 or 4")
     if not spec.queue:
         problems.append("queue: must not be empty")
+    if spec.queue == CALLBACKS_QUEUE:
+        problems.append(f"queue: {OWN_QUEUE}")
     problems += [
         f"{field}: longer than {NAME_CHARS_MAX} characters"
         for field in ("queue", "name", "key")

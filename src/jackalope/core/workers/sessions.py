@@ -52,6 +52,7 @@ from jackalope.core.limits import (
 from jackalope.core.namespaces import open_queues
 from jackalope.core.policy import OnRestart
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.callback import CALLBACKS_QUEUE, CALLBACKS_WORKER, OWN_QUEUE
 from jackalope.core.state.roster import Claim, Consumer, Worker
 from jackalope.core.task import lease_of
 from jackalope.core.tasks.assign import drain, feed, offer_shunned
@@ -60,10 +61,10 @@ from jackalope.core.workers.fanout import free, resume_help
 
 
 def join_worker(
-    ctx: Context, command: JoinWorker, consumer: Consumer | None = None
+    ctx: Context, command: JoinWorker, consumer: Consumer | None = None, *, is_own: bool = False
 ) -> Refusal | None:
-    """Register a worker, for the first time or again."""
-    refusal = _unfit(ctx, command)
+    """Register a worker, for the first time or again. One may be the broker itself."""
+    refusal = _unfit(ctx, command, is_own=is_own)
     refusal = refusal or open_queues(ctx, command.namespace, command.queues, command.worker)
     if refusal is not None:
         return refusal
@@ -223,7 +224,7 @@ def forgive_silence(ctx: Context, gap_us: int) -> None:
             timers.set(key, at_us + gap_us)  # type: ignore[arg-type]
 
 
-def _unfit(ctx: Context, command: JoinWorker) -> Refusal | None:
+def _unfit(ctx: Context, command: JoinWorker, *, is_own: bool) -> Refusal | None:
     problems = [
         f"{what}: must be {least} to {most}, got {value}"
         for what, value, least, most in (
@@ -238,6 +239,10 @@ def _unfit(ctx: Context, command: JoinWorker) -> Refusal | None:
         )
         if not least <= value <= most
     ]
+    if not is_own and CALLBACKS_QUEUE in command.queues:
+        problems.append(f"queue {OWN_QUEUE}")
+    if not is_own and command.worker == CALLBACKS_WORKER:
+        problems.append(f"worker {command.worker!r} is the broker itself; choose another name")
     if not command.session:
         problems.append("session: a worker joins over a session")
     bound = ctx.roster.sessions.get(command.session)

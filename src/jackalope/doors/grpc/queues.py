@@ -31,11 +31,15 @@ _WORDS: dict[str, Words[Any]] = {
 }
 
 
+#: The fields that this door has no message for: they are set over REST or in the configuration.
+_ELSEWHERE = frozenset({"callbacks", "triggers"})
+
+
 def changes_of(policy: pb.QueuePolicy) -> dict[str, object]:
     """Return the fields that are set, as the core takes them."""
     changes: dict[str, object] = {}
     for key, field in keys_of(Policy).items():
-        if not policy.HasField(key):
+        if key in _ELSEWHERE or not policy.HasField(key):
             continue
         if field.name.endswith("_us"):
             try:
@@ -52,6 +56,8 @@ def changes_of(policy: pb.QueuePolicy) -> dict[str, object]:
 def policy_shown(policy: Policy) -> pb.QueuePolicy:
     values: dict[str, Any] = {}
     for key, field in keys_of(Policy).items():
+        if key in _ELSEWHERE:
+            continue
         value = getattr(policy, field.name)
         if field.name.endswith("_us"):
             values[key] = to_duration(value)

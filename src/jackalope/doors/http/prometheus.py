@@ -173,6 +173,7 @@ class Numbers(msgspec.Struct):
     forwarded: int = 0
     unreached: int = 0
     schedules: ScheduleCensus = NO_SCHEDULES
+    deliveries: dict[str, int] = {}
 
 
 @routes.get("/metrics", "read_tasks")
@@ -207,6 +208,7 @@ def look(door: HttpDoor) -> Numbers:
         skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
     numbers.schedules = count_schedules(broker.engine.core)
+    numbers.deliveries = broker.meter.deliveries
     if forwarding is not None:
         numbers.standing = forwarding.leader.standing()
         numbers.spliced = dict(forwarding.spliced)
@@ -325,6 +327,9 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
     about, tiers = "Ready tasks by tier of priority.", numbers.census.tiers
     yield _gauge("jackalope_ready_tasks", about, tiers, "priority")
     yield from _of_schedules(numbers.schedules)
+    about = "Deliveries of callbacks; those that `failed` are tried again."
+    deliveries = {(outcome,): count for outcome, count in numbers.deliveries.items()}
+    yield _counter("jackalope_callbacks", about, deliveries, "outcome")
 
 
 def _of_schedules(census: ScheduleCensus) -> Iterator[Metric]:

@@ -26,6 +26,7 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.shapes.callback import Callback
 from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import Same
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, OnDependency, Options, Retry, TaskSpec
@@ -34,6 +35,7 @@ from jackalope.doors.http.errors import ErrorBody, Rejected
 from jackalope.doors.http.vocabulary import is_ours
 from jackalope.wire.views import (
     AnswerView,
+    CallbackView,
     ErrorView,
     ProgressView,
     RequestView,
@@ -287,6 +289,9 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     pace: Annotated[
         PaceToTake | None, about("How it is spread over time, with others of its kind.")
     ] = None
+    callbacks: Annotated[
+        tuple[Callback, ...], about("Where the end is posted, and which ends; by default all.")
+    ] = ()
 
 
 class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
@@ -414,6 +419,13 @@ show = shape_of(
             "An event that was sent to a task and is not waited for yet.",
             names={"at_us": "sent_at", "by": "sent_by"},
         ),
+        "callbacks": shape_of(
+            CallbackView,
+            "CallbackShown",
+            "Where the end of a task is posted, and the task that does so once it has ended.",
+            names={"task": "task_id"},
+            nullable=("task",),
+        ),
     },
     without=("timeout_us", "tried_us"),
     defaults={
@@ -421,6 +433,7 @@ show = shape_of(
         "steps": [],
         "waits_for": None,
         "events": [],
+        "callbacks": [],
         "state": UNSET,
         "status": UNSET,
     },
@@ -467,6 +480,7 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
         same=task.same,
         version=task.version,
         pace=None if task.pace is None else _pace_of(task.pace),
+        callbacks=task.callbacks,
     )
     return TaskSpec(
         _known_id(task.task_id) if task.task_id else task_id,
