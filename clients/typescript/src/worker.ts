@@ -71,7 +71,7 @@ type Outcome = "finished" | "failed" | "released" | "stopped";
 type RawAssignment = [
   task: Uint8Array, fence: number, queue: string, name: string, key: string,
   payload: Uint8Array | BlobRef, options: [unknown, Record<string, unknown>?, ...unknown[]], attempt: number,
-  timeoutUs?: number, claim?: number, envelope?: unknown, steps?: unknown[], inputs?: RawInput[],
+  timeoutUs?: number, claim?: number, envelope?: unknown, steps?: unknown[], retriesLeft?: number, inputs?: RawInput[],
 ];
 type RawInput = [
   node: string, task: Uint8Array, state: string, result?: Uint8Array | BlobRef, error?: string[] | null, group?: string,
@@ -258,7 +258,7 @@ export class Worker {
   }
 
   async #inputs(attempt: Attempt): Promise<Input[]> {
-    const given = attempt.given[12] ?? [];
+    const given = attempt.given[13] ?? [];
     const collects = attempt.given[6][ON_DEPENDENCY] === "run";
     const inputs: Input[] = [];
     for (const [node, , state, body = new Uint8Array(), error = null, group = ""] of given) {
