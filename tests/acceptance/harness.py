@@ -31,7 +31,7 @@ class House:
         self.address = f"jackalope://127.0.0.1:{self.port}"
         self.broker: Process | None = None
         self.workers: dict[str, Process] = {}
-        self._environment = {**os.environ, "JACKALOPE_BROKER": self.address}
+        self.environment = {**os.environ, "JACKALOPE_BROKER": self.address}
 
     def start_broker(self) -> None:
         """Start the broker, and return when it answers."""
@@ -60,7 +60,7 @@ class House:
         """Run a command of the command line."""
         return subprocess.run(
             [sys.executable, "-m", "jackalope", *arguments],
-            env=self._environment,
+            env=self.environment,
             capture_output=True,
             text=True,
             timeout=60,
@@ -80,7 +80,7 @@ class House:
         with output:
             return subprocess.Popen(
                 [sys.executable, "-m", "jackalope", command, *arguments, *port],
-                env=self._environment,
+                env=self.environment,
                 stdout=output,
                 stderr=output,
             )

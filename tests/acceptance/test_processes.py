@@ -148,7 +148,7 @@ def test_client_killed_after_its_submit_was_acknowledged(house: House) -> None:
     )
     client = subprocess.run(
         [sys.executable, "-c", code],
-        env=house._environment,
+        env=house.environment,
         capture_output=True,
         text=True,
         timeout=30,

@@ -77,7 +77,7 @@ def callback_settings_problems(config: CallbacksConfig) -> list[str]:
     """List what is invalid in the settings; no secret is repeated."""
     problems = []
     for number, text in enumerate(config.allow):
-        if _network(text) is None and not _HOST.fullmatch(text):
+        if _network(text) is None and not _HOST.fullmatch(text.removesuffix(".")):
             problems.append(
                 f"callbacks.allow[{number}]: must be a network such as 10.0.0.0/8, an address or a "
                 f"host, got {text!r}"
