@@ -24,6 +24,7 @@ from tests.simulation.cluster.checker import ClusterChecker
 from tests.simulation.cluster.machine import OUTSIDE, ClusterLink, Life, Machine
 from tests.simulation.cluster.process import Clock, ClusterWorld, virtual
 from tests.simulation.cluster.whole import WholeChecker
+from tests.simulation.flows import SimFlows
 from tests.simulation.log import NO_FAULTS, LogFaults, SimLog
 from tests.simulation.network import LOG, Network
 from tests.simulation.paces import SimPacer
@@ -403,6 +404,7 @@ def _run(seed: int, cluster: Cluster) -> Report:
     is_whole = isinstance(checker, WholeChecker)
     planner = SimPlanner(world, node, seed) if is_whole else None
     pacer = SimPacer(world, node, seed) if is_whole else None
+    flows = SimFlows(world, node, seed, 4) if is_whole else None
     make_worker = WholeWorker if is_whole else ClusterWorker
     workers = [
         make_worker(world, node, "w0", queues=queues, keys=(), slots=slots, names=names),
@@ -415,8 +417,9 @@ def _run(seed: int, cluster: Cluster) -> Report:
         worker.hurry()
     for client in clients:
         client.left, client.is_tidying = 0, True
-    if planner is not None and pacer is not None:
+    if planner is not None and pacer is not None and flows is not None:
         planner.tidy()
+        flows.tidy()
         pacer.is_tidying = True
     world.run(world.now_us + 3 * cluster.timing.takeover_us + SECOND, stop=lambda: False)
     cluster.demand_leader(is_known=False)
