@@ -82,7 +82,11 @@ def test_a_callback_that_is_doubled(monkeypatch: Patch) -> None:
     def twice(ctx: Context, endings: Sequence[Ending]) -> None:
         ends.tasks_ended(ctx, endings)
         with pytest.MonkeyPatch.context() as other:
-            other.setattr(ends, "callback_id", lambda *of: callback.callback_id(*of[:2], "other"))
+            other.setattr(
+                ends,
+                "callback_id",
+                lambda task, at_us, _: callback.callback_id(task, at_us, "other"),
+            )
             ends.tasks_ended(ctx, endings)
 
     _plant(monkeypatch, twice)
