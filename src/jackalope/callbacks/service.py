@@ -59,6 +59,15 @@ _LEASE_US = MINUTE
 _JOIN_S = 10.0
 
 
+def deliver_callbacks(broker: Broker, config: CallbacksConfig) -> list[CallbackService]:
+    """Begin to deliver callbacks, if that is wanted, and return what is to be stopped."""
+    if not config.enabled:
+        return []
+    service = CallbackService(broker, config)
+    service.start()
+    return [service]
+
+
 class CallbackService:
     """Delivers the callbacks of a broker."""
 

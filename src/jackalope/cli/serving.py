@@ -36,7 +36,6 @@ from jackalope.broker.service import Broker, TurnListener
 from jackalope.broker.telemetry.event_log import EventLog
 from jackalope.cli.base import Exit, Failure, say_error
 from jackalope.cli.blob_store import store_of
-from jackalope.cli.callbacks import deliver_callbacks
 from jackalope.cli.commands.serve import HOW_TO_HAVE_HTTP, bad_config, has_http
 from jackalope.cli.grpc_door import grpc_problems, open_grpc
 from jackalope.core.effects import Accepted
@@ -360,7 +359,9 @@ async def _start(
         log.warning(
             "every client that reaches this broker has all permissions", host=config.native.host
         )
-    doors += deliver_callbacks(broker, config)
+    from jackalope.callbacks.service import deliver_callbacks
+
+    doors += deliver_callbacks(broker, config.callbacks)
     return doors if pools is None else [pools, *doors]
 
 
