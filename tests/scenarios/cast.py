@@ -51,7 +51,8 @@ class Cast:
     def follow(self, record: AnyRecord) -> None:
         """Remember who holds a task; and give names to tasks that the broker makes.
 
-        One made of a result is `<parent>.<queue>`; those of a schedule have its name and a number.
+        One made of a result is `<parent>.<queue>`, a node `<flow>.<node>`; those of a schedule have
+        its name and a number.
         """
         if isinstance(record, AttemptAssigned):
             self._holders[record.task] = record.worker
@@ -63,6 +64,11 @@ class Cast:
         elif isinstance(record, TaskSubmitted) and record.spec.id not in self._names:
             parent = record.spec.options.parent if record.spec.options else TaskId(b"")
             fired = schedule_of(record.spec.options) if record.spec.options else None
+            node = record.spec.options.node if record.spec.options else None
+            if node is not None:
+                undo = ".undo" if node.undoes else ""
+                self._introduce(f"{self.name(parent)}.{node.name}{undo}", record.spec.id)
+                return
             if fired is not None:
                 self._introduce(self._fresh(fired[0]), record.spec.id)
                 return

@@ -16,6 +16,7 @@ from jackalope.core.policy import DEFAULT_POLICY, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.callback import Callback, Trigger
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
+from jackalope.core.shapes.flow import Input
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, RunKind, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Error, Task
@@ -49,6 +50,7 @@ PAST = {
     Event.SUSPEND: "suspended",
     Event.STOP: "stopped",
     Event.LOSE: "lost",
+    Event.COMPLETE: "completed",
 }
 
 
@@ -310,6 +312,27 @@ class Teller:
         return join(what, "waits", event, self._when("until", record.until_us))
 
     @tell.register
+    def _(self, record: records.InputsChanged) -> str:
+        given = ",".join(each.node for _, each in record.given)
+        withdrawn = ",".join(map(self._cast.name, record.withdrawn))
+        told = join(option("given", given), option("withdrawn", withdrawn))
+        return join("inputs of", self._cast.name(record.task), told)
+
+    @tell.register
+    def _(self, record: records.GroupsClosed) -> str:
+        return join("closed", ",".join(record.groups), "of", self._cast.name(record.task))
+
+    @tell.register
+    def _(self, record: records.FlowFailed) -> str:
+        names = map(self._cast.name, (record.task, record.node))
+        return join("{} fails because of {}".format(*names), f"({record.detail})")
+
+    @tell.register
+    def _(self, record: records.FlowStopped) -> str:
+        why = join(str(record.reason or ""), option("by", record.by))
+        return join("stopping", self._cast.name(record.task), "to end", record.to, why)
+
+    @tell.register
     def _(self, record: records.EventSent) -> str:
         what = f"event {record.event!r} for {self._cast.name(record.task)}"
         return join(what, tell_body("data", record.data), option("by", record.by))
@@ -443,6 +466,7 @@ class Teller:
             option("timeout", message.timeout_us and tell_duration(message.timeout_us)),
             "claimed" if message.claim else "",
             option("steps", ",".join(step.name for step in message.steps)),
+            option("inputs", ",".join(map(_input, message.inputs))),
         )
 
     @tell.register
@@ -633,3 +657,8 @@ def _done(body: effects.HelpersPromised | effects.StepDone) -> str:
     if isinstance(body, effects.HelpersPromised):
         return f"helpers promised token={body.token}"
     return join("step done", tell_body("result", body.result), "late" if body.is_late else "")
+
+
+def _input(given: Input) -> str:
+    result = tell_body("", given.result).lstrip("=")
+    return f"{given.node}:{result or given.state}"

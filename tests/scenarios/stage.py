@@ -27,6 +27,7 @@ from jackalope.core.shapes.request import IDENTITY_BYTES, Same
 from jackalope.core.state.groups import Launch
 from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Retry, Task, TaskSpec
 from tests.scenarios.cast import Cast
+from tests.scenarios.flowing import FLOWING
 from tests.scenarios.following import FOLLOWING, read_callbacks, read_following
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
 from tests.scenarios.messaging import MESSAGING
@@ -133,8 +134,8 @@ class Stage:
             alias=order.text("alias"),
             headers=headers,
             tags=order.list("tags"),
-            run_at_us=self._moment(order, "run_in"),
-            expires_at_us=self._moment(order, "expires_in"),
+            run_at_us=self.moment(order, "run_in"),
+            expires_at_us=self.moment(order, "expires_in"),
             timeout_us=order.duration_us("timeout"),
             retry=_retry(order),
             depends_on=tuple(self.task(name) for name in order.list("depends_on")),
@@ -234,7 +235,7 @@ class Stage:
             permissions=tuple(Permission(each) for each in order.list("permissions")),
             queues=order.list("queues"),
             namespace=order.text("namespace"),
-            expires_us=self._moment(order, "expires_in"),
+            expires_us=self.moment(order, "expires_in"),
         )
         by, session = order.text("by"), self._client(order)
         return self.send(commands.CreateApiKey(key=key, by=by, session=session))
@@ -641,7 +642,7 @@ class Stage:
     def _task_or_none(self, name: str) -> TaskId:
         return self.task(name) if name else NO_TASK
 
-    def _moment(self, order: Order, name: str) -> int:
+    def moment(self, order: Order, name: str) -> int:
         span_us = order.duration_us(name)
         return self._clock_us + span_us if span_us else 0
 
@@ -770,8 +771,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "fail": Stage.fail,
     "release": Stage.release,
     "progress": Stage.progress,
-    **STEPPING,
-    **FOLLOWING,
+    **(STEPPING | FOLLOWING | FLOWING),
     "answer": Stage.answer,
     # Actions.
     "hold": Stage.act_on,
