@@ -27,7 +27,7 @@ def test_perform_refuses_text_below_no_command() -> None:
 
 
 def test_a_fault_names_its_line() -> None:
-    with pytest.raises(ScriptError, match=r"line 3, > dance: no verb 'dance'; there are answer, "):
+    with pytest.raises(ScriptError, match=r"line 3, > dance: no verb 'dance'; there are add, "):
         perform("# Title\n\n> dance\n", Stage().act)
 
 
