@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from jackalope import Jackalope
+from jackalope import Flow, Jackalope
 from jackalope.core.ids import id_text
 from tests.acceptance.harness import House
 from tests.callbacks.receiver import HANG, receiving
@@ -29,6 +29,33 @@ def test_a_broker_that_is_killed_before_the_answer_delivers_again(tmp_path: Path
             assert first.body == second.body
             assert first.event["type"] == "jackalope.task.killed"
             assert first.event["subject"] == id_text(handle.id)
+
+    try:
+        asyncio.run(check())
+    finally:
+        house.close()
+
+
+def test_the_end_of_a_flow_is_posted(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.environment["JACKALOPE_CALLBACKS__ALLOW"] = "127.0.0.1"
+    work = Jackalope(house.address)
+
+    @work.task(queue="q")
+    async def double(number: int) -> int: ...
+
+    async def check() -> None:
+        async with receiving() as receiver:
+            await asyncio.to_thread(house.start_broker)
+            work.address = Jackalope(house.address).address
+            async with work:
+                flow = Flow("twice", double.step(2) >> double.step(), callback=receiver.url())
+                handle = await flow.submit()
+                await handle.kill()
+                (got,) = await receiver.until(1)
+            assert got.event["type"] == "jackalope.task.killed"
+            assert got.event["subject"] == id_text(handle.id)
+            assert got.event["data"]["name"] == "twice"
 
     try:
         asyncio.run(check())

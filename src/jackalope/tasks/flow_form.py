@@ -24,6 +24,7 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
+from jackalope.core.shapes.callback import Callback
 from jackalope.core.shapes.flow import (
     Compensation,
     FlowSettings,
@@ -195,6 +196,9 @@ class FlowForm(msgspec.Struct, forbid_unknown_fields=True):
     alias: Annotated[_MaybeName, _about("An alias, unique in the namespace.")] = ""
     tags: _Tags = ()
     headers: Annotated[dict[str, Any], _about("Your own data.")] = {}
+    callbacks: Annotated[
+        tuple[Callback, ...], _about("Where the end is posted, and which ends; by default all.")
+    ] = ()
 
     def command(self, flow_id: TaskId, now_us: int) -> SubmitFlow:
         """Return what submits the flow.
@@ -208,7 +212,11 @@ class FlowForm(msgspec.Struct, forbid_unknown_fields=True):
         if self.deadline_seconds is not None:
             expires_us = now_us + round(self.deadline_seconds * SECOND)
         options = Options(
-            alias=self.alias, headers=self.headers, tags=self.tags, expires_at_us=expires_us
+            alias=self.alias,
+            headers=self.headers,
+            tags=self.tags,
+            expires_at_us=expires_us,
+            callbacks=self.callbacks,
         )
         spec = TaskSpec(
             flow_id, queue, self.name, options=None if options == NO_OPTIONS else options

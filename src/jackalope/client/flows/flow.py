@@ -20,6 +20,7 @@ from jackalope.client.option_checks import Seconds, one_of
 from jackalope.client.submit_options import Choices, make_plan
 from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.ids import TaskId
+from jackalope.core.shapes.callback import Callback
 from jackalope.core.shapes.flow import FlowSettings, OnFailure, node_id
 from jackalope.errors import ConfigError
 from jackalope.task_ids import new_task_id
@@ -46,6 +47,8 @@ class FlowChoices(TypedDict, total=False):
     alias: str  # a name for the flow, unique in the namespace while the flow exists
     tags: Iterable[str]  # labels of the flow itself
     headers: Mapping[str, Any]  # your own data
+    # where its end is posted: a URL for every end, or `Callback(url, on=("dead",))`; or several
+    callback: str | Callback | Iterable[str | Callback]
     id: object  # the flow's id, to make a submit repeatable across processes
     # when a queue is full or the broker overloaded, wait and submit again, rather than raise
     wait_for_room: bool
