@@ -13,6 +13,7 @@ ROOM = Room(
         ActOnTasks: actions.missing,  # In the place of that of `tasks`, with what it has.
     },
     tasks_ended=progress.tasks_ended,
+    before_assign=progress.settle,  # So that nothing is assigned that is to be killed.
     settle_rest=progress.settle,
     act=actions.act,
     recovered=progress.recovered,

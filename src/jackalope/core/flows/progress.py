@@ -85,6 +85,8 @@ def settle(ctx: Context) -> None:
 
     What ends here is settled in the next round, when it is known again who waited for it.
     """
+    if ctx.agenda.ended:
+        return
     flows: dict[TaskId, Task] = {}
     waiting = {task.id: nodes for task, nodes in ctx.agenda.take(settle_dependents)}
     for task in ctx.agenda.take(settle):
