@@ -26,6 +26,7 @@ export const SECTIONS: Section[] = [
       field("retry_base", "First wait", "Before the first retry"),
       field("retry_factor", "Wait factor", "Each further wait is so many times longer"),
       field("retry_cap", "Longest wait", "No wait is longer"),
+      field("retry_jitter", "Jitter", "By which part of itself a wait is shortened at most, by chance"),
       field("crash_limit", "Crash limit", "How many lost workers a task may cost; 0 for any number"),
       field("interruption_limit", "Interruption limit", "How many interruptions; 0 for any number"),
       field("on_lost", "Worker lost", "What becomes of its running tasks", ["requeue", "pause", "dead"]),
@@ -69,7 +70,8 @@ export const SECTIONS: Section[] = [
 /** The sections, with whatever else the broker knows at the end. */
 export function sectionsFor(policy: Record<string, PolicyValue>): Section[] {
   const known = new Set(SECTIONS.flatMap((section) => section.fields.map((each) => each.name)));
-  const others = Object.keys(policy).filter((name) => !known.has(name));
+  // A list is no field of this form.
+  const others = Object.keys(policy).filter((name) => !known.has(name) && typeof policy[name] !== "object");
   const sections = SECTIONS.map((section) => ({
     ...section,
     fields: section.fields.filter((each) => each.name in policy),

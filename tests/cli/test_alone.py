@@ -29,7 +29,7 @@ def loaded(command: Any) -> Any:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-_GATHERING = ("aiida", "cache", "cluster", "config", "journal", "keys", "schedules")
+_GATHERING = ("aiida", "cache", "cluster", "config", "flow", "journal", "keys", "schedules")
 GROUPS = tuple((name,) for name in _GATHERING)
 
 

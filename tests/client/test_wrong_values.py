@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jackalope import (
+    Callback,
     ConfigError,
     Debounce,
     EncodeFailed,
@@ -209,6 +210,7 @@ def test_every_option_takes_what_it_says(name: str) -> None:
         "same": ["run", "unique", "cached", "refresh"],
         "version": ["1"],
         "pace": [Debounce(quiet=1, key="k"), Throttle(per=timedelta(hours=1)), Replace()],
+        "callback": ["https://example.org", Callback("https://example.org"), ["http://a"]],
         "id": [None, new_task_id(), uuid.uuid4()],
         "wait_for_room": [True],
         "submit_timeout": [None, 1, 2.5, timedelta(seconds=1)],

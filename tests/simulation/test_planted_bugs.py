@@ -149,7 +149,7 @@ def test_repeated_submit_not_recognised(monkeypatch: Patch) -> None:
 def test_kill_overrules_the_worker(monkeypatch: Patch) -> None:
     """A running task is called killed while its worker still runs it."""
 
-    def brutal(core: broker.Core, task: Task, by: str) -> Done:
+    def brutal(core: broker.Core, task: Task, by: str, detail: str = "") -> Done:
         task.state = State.KILLED
         return Done.CHANGED
 

@@ -30,14 +30,13 @@ export type RefusalCode =
   | "storage_failed"
   | "overloaded"
   | "rate_limited"
-  | "throttled"
   | "unauthorised"
   | "forbidden"
   | "unknown_pool"
   | "unknown_blob"
   | "unknown_schedule"
-  | "internal"
-  | (string & {});
+  | "throttled"
+  | "internal";
 
 /** Anything that this package has to report. */
 export class JackalopeError extends Error {

@@ -33,6 +33,7 @@ from jackalope.core.effects import Assignment, TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import COUNT_MAX, SLOTS_PER_WORKER_MAX
+from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.refusals import Code
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, BlobRef, Error, Options, TaskSpec
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
@@ -279,7 +280,8 @@ class Queue:
                 message = Manage(0, "declare_queue", about)
                 await self._session.request(message, timeout_s=timeout_s)
                 queues[self.name] = CHANGES
-            policy = queues[self.name]
+            # What has its default is not sent.
+            policy = msgspec.structs.asdict(DEFAULT_POLICY) | queues[self.name]
             self._has_endless_retries = policy["retries"] >= COUNT_MAX
             self._restart_grace_s = policy["restart_grace_us"] / SECOND
         except Rejected as error:

@@ -27,8 +27,10 @@ from jackalope.core.commands import (
     Suspend,
     WatchTasks,
 )
+from jackalope.core.commands.flows import AddNodes, SubmitFlow
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
+from jackalope.core.shapes.flow import FlowSettings
 from jackalope.core.task import Options, TaskSpec
 from jackalope.errors import ConnectionLost, Rejected
 from jackalope.transport.address import Address
@@ -88,7 +90,11 @@ ALLOWED: dict[Permission, list[Request | Command]] = {
 
 #: What is refused for other reasons too.
 OTHERS: dict[Permission, list[Request | Command]] = {
-    Permission.SUBMIT_TASKS: [Call(0, "nobody")],
+    Permission.SUBMIT_TASKS: [
+        Call(0, "nobody"),
+        SubmitFlow(0, TaskSpec(NOBODYS, "q"), FlowSettings(), []),
+        AddNodes(0, NOBODYS),
+    ],
     Permission.WORK: [
         ClaimTasks(0),
         RequestHelpers(0, NOBODYS, 1, 1),

@@ -64,7 +64,9 @@ def test_assignment_carries_all_that_the_worker_needs(tmp_path: Path) -> None:
                 attempt=1,
                 timeout_us=5 * SECOND,
                 claim=0,
+                retries_left=assignment.retries_left,
             )
+            assert assignment.retries_left >= 0
             assert await client.state_of(task.id) == "assigned"
             assert await worker.ask_ok(StartAttempts(0, [held(assignment)])) == YES
             assert await client.state_of(task.id) == "running"
