@@ -36,7 +36,8 @@ export type RefusalCode =
   | "unknown_blob"
   | "unknown_schedule"
   | "throttled"
-  | "internal";
+  | "internal"
+  | (string & {});
 
 /** Anything that this package has to report. */
 export class JackalopeError extends Error {
