@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from dbos import DBOS, Queue
+from dbos import DBOS
 
 from bench.flows.base import FlowSystem
 from bench.peers.base import TEXT
 from bench.peers.place import Place
 
-_queue = Queue("bench")
+_QUEUE = "bench"
 
 
 @DBOS.step()  # type: ignore[untyped-decorator]
@@ -37,7 +37,7 @@ def _chain(steps: int) -> str:
 
 @DBOS.workflow()  # type: ignore[untyped-decorator]
 def _join(members: int) -> int:
-    handles = [_queue.enqueue(_one, TEXT) for _ in range(members)]
+    handles = [DBOS.enqueue_workflow(_QUEUE, _one, TEXT) for _ in range(members)]
     return len([handle.get_result() for handle in handles])
 
 
@@ -57,6 +57,7 @@ class DbosFlows(FlowSystem):
         }
         DBOS(config=config)
         await asyncio.to_thread(DBOS.launch)
+        await asyncio.to_thread(DBOS.register_queue, _QUEUE, polling_interval_sec=0.05)
 
     async def run_chain(self, steps: int) -> None:
         """Run a workflow."""
