@@ -42,7 +42,8 @@ def test_the_end_of_a_flow_is_posted(tmp_path: Path) -> None:
     work = Jackalope(house.address)
 
     @work.task(queue="q")
-    async def double(number: int) -> int: ...
+    async def double(number: int) -> int:
+        return 2 * number
 
     async def check() -> None:
         async with receiving() as receiver:
