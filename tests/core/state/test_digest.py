@@ -7,6 +7,7 @@ from jackalope.core.state.digest import SLICES_MAX, TASKS_PER_SLICE, digest_of, 
 from jackalope.core.state.slices import in_slice
 from jackalope.core.task import TaskSpec
 from tests.core.driving import Driver, spec, task_id
+from tests.core.flows.graphs import FlowDriver, node
 
 COUNT = 4
 
@@ -84,3 +85,12 @@ def test_an_index_of_slices_finds_the_same(driver: Driver) -> None:
     indexed = digests(driver)
     book.slices = book.answers.slices = None
     assert digests(driver) == indexed
+
+
+def test_maps_of_ids_and_numbers_have_a_digest() -> None:
+    """The headers of a task may have some, and a flow whose nodes failed has."""
+    driver = FlowDriver()
+    driver.submit(8, headers={"sizes": {1: "small", 2: "large"}})
+    driver.flow(1, node("a"), node("b"))
+    driver.break_(1, "a")
+    assert digest_of(driver.core.book, 0, 1) == digest_of(driver.replayed().book, 0, 1)

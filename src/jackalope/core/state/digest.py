@@ -29,7 +29,8 @@ SLICES_MAX = 1 << 16
 
 _DIGEST_BYTES = 8
 _MODULUS = 1 << (8 * _DIGEST_BYTES)
-_encode = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode_sorted = msgspec.msgpack.Encoder(order="deterministic").encode
+_encode_as_is = msgspec.msgpack.Encoder().encode
 
 
 def slices_of(book: Book) -> int:
@@ -47,6 +48,17 @@ def digest_of(book: Book, index: int, count: int) -> bytes:
         # A sum, because tables are in another order on another node.
         total = (total + int.from_bytes(digest, "big")) % _MODULUS
     return total.to_bytes(_DIGEST_BYTES, "big")
+
+
+def _encode(row: object) -> bytes:
+    """Encode a row, the same on every node.
+
+    Only maps with names can be sorted. Others, of numbers or ids, are in the order of the records.
+    """
+    try:
+        return _encode_sorted(row)
+    except TypeError:
+        return _encode_as_is(row)
 
 
 def _rows(book: Book, index: int, count: int) -> Iterator[object]:
