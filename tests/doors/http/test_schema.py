@@ -56,11 +56,15 @@ def wait_for_nothing(part: dict[str, Any]) -> None:
         part["wait"] = min(part["wait"], 0)
 
 
+#: Addresses and queues that may be named are for the core to judge; so is the rest of these.
+MADE_UP = ("cursor", "ticket", "payload_ticket", "link", "callbacks", "triggers")
+
+
 def make_possible(part: dict[str, Any]) -> None:
     """Take out what is described rightly and still depends on what nobody can make up."""
-    for made_up in ("cursor", "ticket", "payload_ticket", "link"):
-        part.pop(made_up, None)
-    tasks = part.get("tasks")
-    for task in tasks if isinstance(tasks, list) else ():
-        if isinstance(task, dict):  # A claim names its types of tasks as texts.
-            task.pop("payload_ticket", None)
+    tasks, policy = part.get("tasks"), part.get("policy")
+    # A claim names its types of tasks as texts.
+    inner = [*(tasks if isinstance(tasks, list) else ()), policy]
+    for each in (part, *inner):
+        for made_up in MADE_UP if isinstance(each, dict) else ():
+            each.pop(made_up, None)
