@@ -56,8 +56,8 @@ def wait_for_nothing(part: dict[str, Any]) -> None:
         part["wait"] = min(part["wait"], 0)
 
 
-#: Addresses and queues that may be named are for the core to judge; so is the rest of these.
-MADE_UP = ("cursor", "ticket", "payload_ticket", "link", "callbacks", "triggers")
+#: What cannot be made up, and what goes with what, which the core judges and a schema cannot say.
+MADE_UP = ("cursor", "ticket", "payload_ticket", "link", "callbacks", "triggers", "pace")
 
 
 def make_possible(part: dict[str, Any]) -> None:
