@@ -83,12 +83,20 @@ def test_a_damaged_mirror_is_named(submitted: Brokers) -> None:
     until(lambda: verify(submitted)[0] == 0, submitted.all)
 
 
+def stored(path: Path) -> int:
+    """Return how many tasks a history has; it is written behind."""
+    with closing(sqlite3.connect(path)) as history:
+        return int(history.execute("SELECT count(*) FROM tasks").fetchone()[0])
+
+
 def test_a_node_with_another_state_is_named_and_takes_over_that_of_another(
     submitted: Brokers,
 ) -> None:
     node = submitted.follower()
+    path = node.folder / "data" / "shards" / "0" / "tasks.db"
+    until(lambda: stored(path) > 0, submitted.all)
     assert node.stop() == 0
-    with closing(sqlite3.connect(node.folder / "data" / "shards" / "0" / "tasks.db")) as history:
+    with closing(sqlite3.connect(path)) as history:
         lost = "DELETE FROM tasks WHERE id IN (SELECT id FROM tasks LIMIT 1)"
         assert history.execute(lost).rowcount == 1
         history.commit()
