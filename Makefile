@@ -16,6 +16,10 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$p -c "$(USABLE)" 2>/dev/null && echo $$p && break; done)
 
+# An interpreter of a version, pyenv's too: `$(call INTERPRETER,3.13)`; nothing if there is none.
+INTERPRETER = $(shell for p in python$(1) "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$(1).*/bin/python; do \
+	$$p -c "$(USABLE) or '%d.%d' % sys.version_info[:2] != '$(1)'" 2>/dev/null && echo $$p && break; done)
+
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -85,6 +89,24 @@ $(AIIDA)/.ready: pyproject.toml constraints-aiida.txt
 	$(AIIDA)/bin/python $(INSTALL) --constraint constraints-aiida.txt --editable '.[aiida]'
 	touch $@
 
+# Django 6 runs on Python 3.12 and newer, and the backport of its tasks is tested on the Django before.
+# The first interpreter that it runs on, pyenv's too.
+DJANGO := build/django
+DJANGO_PYTHON = $(firstword $(foreach version,3.14 3.13 3.12,$(call INTERPRETER,$(version))))
+
+.PHONY: django
+django:  ## Create build/django, where the tests run Django 6; without it they are skipped.
+	@if test -z "$(DJANGO_PYTHON)"; then echo "make: no Python 3.12 or newer: THE TESTS WITH DJANGO 6 ARE SKIPPED" >&2; \
+		else $(MAKE) --no-print-directory $(DJANGO)/.ready \
+			|| echo "make: Django 6 cannot be installed here: THE TESTS WITH IT ARE SKIPPED" >&2; fi
+
+$(DJANGO)/.ready: pyproject.toml constraints.txt
+	test -x $(DJANGO)/bin/python || $(DJANGO_PYTHON) -m venv $(DJANGO)
+	@grep -v '^django' constraints.txt > $(DJANGO)/constraints.txt
+	$(DJANGO)/bin/python $(INSTALL) --constraint $(DJANGO)/constraints.txt pip hatchling editables
+	$(DJANGO)/bin/python $(INSTALL) --constraint $(DJANGO)/constraints.txt --no-build-isolation --editable '.[postgres]' 'django>=6,<7'
+	touch $@
+
 # The clients in other languages. A language whose tools are missing is left out, and its tests are
 # skipped with the reason. Go and Java are generated from the contract of the gRPC door, and built
 # with what Debian has, because neither needs more.
@@ -150,7 +172,7 @@ AGAIN = { echo "== Once more, alone. What passes now depends on time: mend the t
 
 .PHONY: test
 test:  ## Run every check and the whole test suite: what CI runs.
-	@$(MAKE) --no-print-directory --jobs 3 check debian aiida clients
+	@$(MAKE) --no-print-directory --jobs 3 check debian aiida clients django
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 60 --durations-min 5 || $(AGAIN)
 
 # The seeds of the simulation are in groups of twenty; one of them is enough for a save.
@@ -245,9 +267,8 @@ TESTS :=
 
 .PHONY: test-pythons
 test-pythons: $(if $(NPM),$(PAGE)) debian  ## Run the suite on every interpreter from 3.11 to 3.14 that this machine has.
-	@had= lacked= failed=; for version in $(PYTHONS); do \
-		python=; for p in python$$version "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*/bin/python; do \
-			$$p -c "$(USABLE) or '%d.%d' % sys.version_info[:2] != '$$version'" 2>/dev/null && python=$$p && break; done; \
+	@had= lacked= failed=; for found in $(foreach version,$(PYTHONS),$(version)=$(call INTERPRETER,$(version))); do \
+		version=$${found%%=*} python=$${found#*=}; \
 		if test -z "$$python"; then lacked="$$lacked $$version"; continue; fi; \
 		had="$$had $$version"; echo "== Python $$version: $$python"; \
 		$(MAKE) --no-print-directory test-python VERSION=$$version PYTHON="$$python" || failed="$$failed $$version"; done; \

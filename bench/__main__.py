@@ -17,6 +17,10 @@ BENCHMARKS = {
     "cluster": ("bench.cluster", "three nodes beside one, and beside RabbitMQ's three"),
     "fanout": ("bench.fanout.command", "fan-outs beside pools of processes, Dask and Ray"),
     "flows": ("bench.flows.command", "chains and joins beside Celery's canvas and DBOS"),
+    "fairness": (
+        "bench.fairness.command",
+        "waits of small tenants beside large ones, and Celery's",
+    ),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "grpc": ("bench.grpc", "the gRPC door beside the native one and REST"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from queue import SimpleQueue
 
-from bench import commands, floor, lives
+from bench import commands, floor, lives, shares
 from jackalope.broker.engine import Engine, Flush
 from jackalope.core import Core
 from jackalope.core.effects import Effect
@@ -75,6 +75,7 @@ def measure(*, is_quick: bool, say: bool) -> dict[str, float]:
     for size, tasks in ((1, 10_000), (lives.BATCH, 100_000)):
         for stage, us in commands.measure(size, tasks // scale).items():
             figures[f"{stage}_us_of_{size}"] = round(us, 2)
+    figures.update(shares.measure(100_000 // scale))
     note("lives_per_s_memory", lambda: _median(lambda: _lives_in_memory(100_000 // scale)))
     note("lives_per_s_journal", lambda: _median(lambda: _lives_stored(100_000 // scale)))
     note(

@@ -219,7 +219,7 @@ class Rest:
             return await answer.json()
 
     def _task(self, queue: str) -> dict[str, str]:
-        return {"task_type": "noop", "queue": queue, "payload": self._payload}
+        return {"name": "noop", "queue": queue, "payload": self._payload}
 
     async def submit(self) -> None:
         await self._post("tasks", self._task("unary-rest"))
@@ -246,7 +246,7 @@ class Rest:
         await asyncio.sleep((perf_counter() - begin) * 9)
 
     async def _finish(self, task: dict[str, Any]) -> None:
-        path = f"/api/v1/attempts/{task['task_id']}/finish?worker=rest&fence={task['fence']}"
+        path = f"/api/v1/attempts/{task['task']}/finish?worker=rest&fence={task['fence']}"
         async with self._web.post(path, data=PAYLOAD) as answer:
             answer.raise_for_status()
 

@@ -314,7 +314,7 @@ def request_of(kind: str, task: str, list_size: int = 20) -> bytes:
         "health": "GET /health",
         "submit": "POST /api/v1/tasks",
     }
-    body = b'{"task_type":"later","queue":"later","payload":"amFja2Fsb3Bl"}'
+    body = b'{"name":"later","queue":"later","payload":"amFja2Fsb3Bl"}'
     has_body = kind == "submit"
     head = f"{paths[kind]} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     if has_body:

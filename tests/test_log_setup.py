@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from jackalope.broker.config.schema import LogFormat, LogLevel
+from jackalope.broker.config.schema import LogFormat
+from jackalope.core.shapes.task_log import LogLevel
 from jackalope.log_setup import LINES_WAITING_MAX, LineWriter, set_up, trace
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 from dataclasses import asdict
-from pathlib import Path
 
+from bench.children import ask
 from bench.flows.base import Figures, Plan
 from bench.flows.child import SYSTEMS
 from bench.peers import install
-from bench.peers.processes import ROOT, stop_tree
 
 _US = "jackalope"
 _FIGURES = {"chain_ms": False, "join_s": False, "per_s": True}  # whether more is better
@@ -52,33 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(name: str, plan: Plan) -> Figures:
-    folder = Path(tempfile.mkdtemp(prefix="jackalope-flows-"))
-    try:
-        request = folder / "request.json"
-        request.write_text(json.dumps({"name": name, "plan": asdict(plan)}))
-        python = install.python(install.VENV_FLOWS)
-        program = str(python) if python.exists() else sys.executable
-        with (folder / "driver.log").open("wb") as log:
-            child = subprocess.Popen(
-                [program, "-m", "bench.flows.child", str(request)],
-                cwd=ROOT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-            try:
-                child.wait(_CHILD_S_MAX)
-            except subprocess.TimeoutExpired:
-                return {"error": f"not done after {_CHILD_S_MAX} s"}
-            finally:
-                stop_tree(child, signal.SIGKILL)
-        written = folder / "answer.json"
-        if not written.exists():
-            return {"error": (folder / "driver.log").read_text(errors="replace")[-300:]}
-        answer: Figures = json.loads(written.read_text())
-        return answer
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    return ask("bench.flows.child", name, asdict(plan), install.VENV_FLOWS, _CHILD_S_MAX)
 
 
 def _summary(taken: list[Figures]) -> Figures:

@@ -47,6 +47,7 @@ export async function fetchBytes(path: string, atMost: number, signal: AbortSign
 async function send(path: string, asking: Asking, more: Record<string, string> = {}): Promise<Response> {
   const headers: Record<string, string> = {
     "X-Jackalope-Client": "dashboard",
+    "X-Jackalope-Names": "jackalope",
     "X-Jackalope-Namespace": namespace.get(),
     ...more,
   };

@@ -27,7 +27,7 @@ import { ThemeButton } from "./parts/theme";
 import { type Route, toHash } from "./route";
 import { useStore } from "./store";
 import type { Visitor } from "./types";
-import { count } from "./words";
+import { count, tally } from "./words";
 
 const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "overview", label: "Overview" },
@@ -118,7 +118,7 @@ function Rail({ route, who }: { route: Route; who: Visitor }) {
   const hidden = { keys: !who.permissions.includes("admin") || (who.queues.length > 0), submit: !who.permissions.includes("submit_tasks"), cluster: !who.is_cluster } as Record<string, boolean>;
   const offered = PAGES.filter((each) => !hidden[each.page] || isAt(each, route));
   const [isOpen, setOpen] = useState(false);
-  const badge: Record<string, number | undefined> = { tasks: stats && stats.pending_count + stats.in_progress_count, workers: stats?.worker_count };
+  const badge: Record<string, number | undefined> = { tasks: stats && tally(stats.counts, "pending") + tally(stats.counts, "leased"), workers: stats?.workers };
   return (
     <header class="rail">
       <div class="row spread">

@@ -2,17 +2,17 @@
 
 import type { Action, ActionResult } from "./types";
 
-export type Target = { task_ids: string[] } | { filter: Record<string, unknown> };
+export type Target = { tasks: string[] } | { filter: Record<string, unknown> };
 
 export interface Outcome {
   changed: number;
   requested: number;
-  refused: { task_id: string; error: { error: string } }[];
+  refused: { task: string; error: { error: string } }[];
 }
 
 /** What shall be otherwise when tasks are tried again; what is left out stays as it was. */
 export interface Terms {
-  max_retries?: number;
+  retries?: number;
   timeout_seconds?: number;
   priority?: number;
 }

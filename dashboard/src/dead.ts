@@ -1,6 +1,7 @@
 // Dead letters: tasks that ended badly, put together by what they have in common.
 
 import type { Task } from "./types";
+import { errorLine } from "./words";
 
 export interface Group {
   key: string;
@@ -24,15 +25,15 @@ export function essence(error: string): string {
 export function group(tasks: Task[]): Group[] {
   const groups = new Map<string, Group>();
   for (const task of tasks) {
-    const error = task.error ?? task.reason ?? "no error was given";
-    const key = JSON.stringify([task.queue, task.task_type, essence(error)]);
+    const error = errorLine(task) ?? "no error was given";
+    const key = JSON.stringify([task.queue, task.name, essence(error)]);
     const found = groups.get(key);
     if (found) {
       found.tasks.push(task);
       if ((task.ended_at ?? "") > found.latest) [found.latest, found.error] = [task.ended_at ?? "", error];
     } else {
       groups.set(key, {
-        key, queue: task.queue, name: task.task_type, error, tasks: [task], latest: task.ended_at ?? "",
+        key, queue: task.queue, name: task.name, error, tasks: [task], latest: task.ended_at ?? "",
       });
     }
   }

@@ -23,17 +23,17 @@ export const EMPTY_DRAFT: Draft = {
 };
 
 export interface Submission {
-  task_type: string;
+  name: string;
   queue: string;
   priority: number;
   payload?: string;
   key?: string;
   alias?: string;
   tags?: string[];
-  max_retries?: number;
+  retries?: number;
   timeout_seconds?: number;
-  schedule_at?: string;
-  dependencies?: string[];
+  run_at?: string;
+  depends_on?: string[];
   headers?: Record<string, unknown>;
   held?: boolean;
 }
@@ -48,16 +48,16 @@ export function problemsOf(draft: Draft): string {
 
 /** What is empty is left out, so that the queue decides. */
 export function toTask(draft: Draft, payload: string): Submission {
-  const task: Submission = { task_type: draft.name.trim(), queue: draft.queue.trim(), priority: Number(draft.priority) };
+  const task: Submission = { name: draft.name.trim(), queue: draft.queue.trim(), priority: Number(draft.priority) };
   if (payload) task.payload = payload;
   if (draft.key.trim()) task.key = draft.key.trim();
   if (draft.alias.trim()) task.alias = draft.alias.trim();
   const [tags, dependencies] = [words(draft.tags), words(draft.dependencies)];
   if (tags.length) task.tags = tags;
-  if (dependencies.length) task.dependencies = dependencies;
-  if (draft.retries.trim()) task.max_retries = Number(draft.retries);
+  if (dependencies.length) task.depends_on = dependencies;
+  if (draft.retries.trim()) task.retries = Number(draft.retries);
   if (draft.timeout.trim()) task.timeout_seconds = Number(draft.timeout);
-  if (draft.at) task.schedule_at = new Date(draft.at).toISOString();
+  if (draft.at) task.run_at = new Date(draft.at).toISOString();
   if (draft.held) task.held = true;
   if (payload && isJson(draft.payload)) task.headers = { content: "json" };
   return task;
@@ -68,11 +68,11 @@ export function fromTask(task: Task, payload: string): Draft {
   return {
     ...EMPTY_DRAFT,
     queue: task.queue,
-    name: task.task_type,
+    name: task.name,
     priority: String(task.priority),
     key: task.key,
     tags: task.tags.join(", "),
-    retries: task.max_retries === null ? "" : String(task.max_retries),
+    retries: task.retries === null ? "" : String(task.retries),
     timeout: task.timeout_seconds === null ? "" : String(task.timeout_seconds),
     payload,
   };

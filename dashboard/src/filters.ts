@@ -2,11 +2,12 @@
 // of an action on all that match.
 
 import type { Query } from "./route";
+import { STATE_SETS } from "./types";
 
 export interface Filters {
   text: string;
+  /** A state, or a set of them. */
   state: string;
-  status: string;
   queue: string;
   name: string;
   key: string;
@@ -25,7 +26,7 @@ export interface Filters {
 
 export const SORT = "-created";
 export const EMPTY: Filters = {
-  text: "", state: "", status: "", queue: "", name: "", key: "", tag: "", batch: "", parent: "",
+  text: "", state: "", queue: "", name: "", key: "", tag: "", batch: "", parent: "",
   contains: "", within: "", newer_than: "", older_than: "", sort: SORT,
 };
 
@@ -54,7 +55,7 @@ export function spanMs(within: string): number {
 /** The query of the API. A span of time ends now. */
 export function toApi({ within, ...filters }: Filters, nowMs: number): Query {
   const since = spanMs(within);
-  const query = toQuery({ ...filters, within: "" });
+  const query = { ...toQuery({ ...filters, within: "" }), state: STATE_SETS[filters.state] ?? filters.state };
   return since ? { ...query, newer_than: new Date(nowMs - since).toISOString() } : query;
 }
 
@@ -63,7 +64,7 @@ export function toFilter(filters: Filters, nowMs: number): Record<string, unknow
   const { state, sort: _, batch, within, ...rest } = filters;
   if (spanMs(within)) rest.newer_than = new Date(nowMs - spanMs(within)).toISOString();
   const filter: Record<string, unknown> = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== ""));
-  if (state) filter["states"] = [state];
+  if (state) filter["states"] = STATE_SETS[state] ?? [state];
   if (batch) filter["batch"] = Number(batch);
   return filter;
 }

@@ -15,11 +15,11 @@ export interface Layers {
 
 /** What each node waits for, among those that are known: nodes by id, and the members of groups. */
 export function predecessors(nodes: FlowNode[]): Map<string, string[]> {
-  const known = new Set(nodes.map((node) => node.task_id));
+  const known = new Set(nodes.map((node) => node.id));
   const members = new Map<string, string[]>();
-  for (const node of nodes) if (node.group) members.set(node.group, [...(members.get(node.group) ?? []), node.task_id]);
+  for (const node of nodes) if (node.group) members.set(node.group, [...(members.get(node.group) ?? []), node.id]);
   return new Map(nodes.map((node) => [
-    node.task_id,
+    node.id,
     [...node.after.filter((id) => known.has(id)), ...node.groups.flatMap((group) => members.get(group) ?? [])],
   ]));
 }
@@ -36,16 +36,16 @@ export function layOutFlow(nodes: FlowNode[]): Layers {
     return own;
   };
   const columns: FlowNode[][] = [];
-  for (const node of nodes) (columns[depth(node.task_id)] ??= []).push(node);
+  for (const node of nodes) (columns[depth(node.id)] ??= []).push(node);
   const tallest = Math.max(1, ...columns.map((column) => column.length));
   const height = tallest * (NODE_HEIGHT + GAP_Y) - GAP_Y;
   const placed = new Map<string, Placed>();
   columns.forEach((column, x) => column.forEach((node, row) => {
     const top = (height - (column.length * (NODE_HEIGHT + GAP_Y) - GAP_Y)) / 2;
-    placed.set(node.task_id, { id: node.task_id, role: "child", x: x * (NODE_WIDTH + GAP_X), y: top + row * (NODE_HEIGHT + GAP_Y) });
+    placed.set(node.id, { id: node.id, role: "child", x: x * (NODE_WIDTH + GAP_X), y: top + row * (NODE_HEIGHT + GAP_Y) });
   }));
-  const edges = nodes.flatMap((node) => (before.get(node.task_id) ?? []).map((from) => ({
-    from: placed.get(from) as Placed, to: placed.get(node.task_id) as Placed,
+  const edges = nodes.flatMap((node) => (before.get(node.id) ?? []).map((from) => ({
+    from: placed.get(from) as Placed, to: placed.get(node.id) as Placed,
   })));
   return { nodes: [...placed.values()], edges, width: columns.length * (NODE_WIDTH + GAP_X) - GAP_X, height };
 }

@@ -44,6 +44,8 @@ export const SECTIONS: Section[] = [
       field("depth_limit", "Depth limit", "How many may wait; 0 for any number"),
       field("stuck_after", "Stuck after", "An attempt that takes longer is shown as stuck; 0 for never"),
       field("ageing", "Ageing", "Each such wait counts as one step of priority; 0 for none"),
+      field("fair_by", "Fair by", "The key by whose values tasks take turns; empty for none"),
+      field("weight", "Weight", "How many turns it has among the queues of a worker; 0 for the most urgent first"),
     ],
   },
   {
@@ -53,6 +55,7 @@ export const SECTIONS: Section[] = [
       field("batch_size", "Batch size", "How many tasks fill a batch"),
       field("result_becomes", "Result becomes", "The queue in which each result becomes a task"),
       field("held", "Held", "New tasks wait to be played"),
+      field("on_misfit", "Call does not fit", "What becomes of a task whose arguments its workers do not take", ["refuse", "warn", "off"]),
       field("done", "Done when", "A task counts as done", ["processed", "received"]),
     ],
   },

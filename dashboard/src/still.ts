@@ -11,7 +11,7 @@ export interface Still {
 
 /** The rows that are shown when a list comes: those from before stay where they are. */
 export function settle(before: Still | null, tasks: Task[]): Still {
-  const found = new Map(tasks.map((task) => [task.task_id, task]));
+  const found = new Map(tasks.map((task) => [task.id, task]));
   if (before === null || before.order.length === 0) return { order: [...found.keys()], rows: found, gone: new Set() };
   const { order } = before;
   const rows = new Map(order.map((id) => [id, found.get(id) ?? (before.rows.get(id) as Task)]));

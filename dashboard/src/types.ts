@@ -5,6 +5,12 @@ export const STATES = [
 ] as const;
 export type State = (typeof STATES)[number];
 
+/** Sets of states that are asked for as one. */
+export const STATE_SETS: Record<string, readonly State[]> = {
+  pending: ["held", "waiting", "scheduled", "ready", "paused"],
+  leased: ["assigned", "running"],
+};
+
 export const ACTIONS = ["play", "pause", "hold", "retry", "kill", "purge"] as const;
 export type Action = (typeof ACTIONS)[number];
 
@@ -19,7 +25,7 @@ export interface ApiKey {
   namespace: string | null;
   expires_at: string | null;
   created_at: string | null;
-  is_configured: boolean;
+  configured: boolean;
 }
 
 export interface Visitor {
@@ -60,16 +66,14 @@ export interface ClusterInfo {
 }
 
 export interface Stats {
-  pending_count: number;
-  in_progress_count: number;
-  completed_last_hour: number;
-  failed_last_hour: number;
-  worker_count: number;
-  avg_processing_time_ms: number;
-  queue_depth_by_priority: { high: number; normal: number; low: number };
+  succeeded_last_hour: number;
+  dead_last_hour: number;
+  workers: number;
+  mean_run_s: number;
+  depth_by_tier: { high: number; normal: number; low: number };
   counts: Partial<Record<State, number>>;
   ended: Partial<Record<State, number>>;
-  session_count: number;
+  sessions: number;
   started_at: string;
   now: string | null;
   durability: string;
@@ -83,26 +87,31 @@ export interface Queue {
   depth: number;
   counts: Partial<Record<State, number>>;
   workers: number;
-  is_paused: boolean;
   paused_by: string | null;
   oldest_ready_at: string | null;
+  /** How many shares have ready tasks. Those with the most are there when one queue is asked for. */
+  share_count: number;
+  shares: Share[];
   policy: Record<string, PolicyValue>;
 }
 
+export interface Share {
+  share: string;
+  ready: number;
+  weight: number;
+}
+
 export interface Worker {
-  worker_id: string;
-  hostname: string | null;
-  pid: number | null;
-  current_tasks: number;
-  cpu_usage_percent: number | null;
-  memory_usage_mb: number | null;
-  last_heartbeat: string | null;
-  registered_at: string | null;
+  worker: string;
+  load: number;
+  heard_at: string | null;
+  joined_at: string | null;
   state: string;
   queues: string[];
   keys: string[];
   slots: number;
   labels: Record<string, string>;
+  stats: Record<string, number>;
   gone_at: string | null;
   why_gone: string | null;
   succeeded: number;
@@ -112,7 +121,7 @@ export interface Worker {
 export type GroupAction = "start" | "stop" | "pin" | "unpin";
 
 export interface Launch {
-  worker: string;
+  launch: string;
   state: string;
   version: string;
   detail: string;
@@ -123,7 +132,7 @@ export interface Group {
   state: string;
   wanted: number;
   ready: number;
-  running: number;
+  leased: number;
   workers: string[];
   launches: Launch[];
   is_pinned: boolean;
@@ -136,8 +145,8 @@ export interface Group {
 export interface Pool {
   queue: string;
   settings: Record<string, PolicyValue>;
-  groups_up: number;
-  groups_waiting: number;
+  up: number;
+  waiting: number;
   launched: number;
   failed: number;
   groups: Group[];
@@ -155,14 +164,13 @@ export interface Pulse {
 }
 
 export interface Task {
-  task_id: string;
-  task_type: string;
+  id: string;
+  name: string;
   priority: number;
   created_at: string;
   updated_at: string | null;
-  error: string | null;
-  retry_count: number;
-  worker_id: string | null;
+  failures: number;
+  worker: string | null;
   queue: string;
   state: State;
   key: string;
@@ -170,40 +178,58 @@ export interface Task {
   tags: string[];
   headers: Record<string, unknown>;
   batch: number;
-  parent_id: string | null;
-  submitted_by: string;
-  scheduled_at: string | null;
+  parent: string | null;
+  by: string;
+  due_at: string | null;
   expires_at: string | null;
   started_at: string | null;
   ended_at: string | null;
-  forgotten_at: string | null;
+  forget_at: string | null;
   timeout_seconds: number | null;
-  max_retries: number | null;
+  retries: number | null;
   attempts: number;
   fence: number | null;
   crashes: number;
   interruptions: number;
-  dependencies: string[];
+  depends_on: string[];
   waiting_for: string[];
   reason: string | null;
-  failure: { type: string; message: string; trace: string } | null;
+  error: { type: string; message: string; trace: string } | null;
   progress: { at: string | null; percent: number | null; note: string } | null;
-  signal: { signal: string; stage: string; by: string; at: string | null } | null;
+  request: { signal: string; stage: string; by: string; at: string | null } | null;
   payload_size: number;
-  payload_head: string | null;
+  payload: string | null;
   result_size: number;
   how: string | null;
   answer: AnswerOf | null;
   steps: Step[];
   waits_for: string | null;
   events: SentEvent[];
+  callbacks: CallbackOf[];
+  pace: Pace | null;
+}
+
+/** Where the end of a task is posted, and the task that does so once it has ended. */
+export interface CallbackOf {
+  url: string;
+  on: string[];
+  task: string | null;
+}
+
+/** How a task is spread over time, with others of its kind. */
+export interface Pace {
+  how: "debounce" | "throttle" | "replace";
+  key: string;
+  span_seconds: number | null;
+  at_most_seconds: number | null;
+  drop: boolean;
 }
 
 /** A step of a task that is done for good. */
 export interface Step {
   name: string;
-  done_at: string | null;
-  took_seconds: number;
+  at: string | null;
+  took_seconds: number | null;
   size: number;
   is_late: boolean;
 }
@@ -211,8 +237,8 @@ export interface Step {
 /** An event that was sent to a task and is not waited for yet. */
 export interface SentEvent {
   event: string;
-  sent_at: string | null;
-  sent_by: string;
+  at: string | null;
+  by: string;
   size: number;
 }
 
@@ -220,9 +246,9 @@ export interface SentEvent {
 export interface AnswerOf {
   identity: string;
   version: string;
-  worker_id: string | null;
+  worker: string | null;
   made_at: string | null;
-  good_until: string | null;
+  until_at: string | null;
   uses: number;
   used_at: string | null;
   used_by: string | null;
@@ -232,8 +258,8 @@ export interface AnswerOf {
 /** An answer that is kept, and the task that gave it. */
 export interface Answer extends AnswerOf {
   queue: string;
-  task_id: string;
-  task_type: string;
+  task: string;
+  name: string;
   size: number;
 }
 
@@ -266,7 +292,7 @@ export interface Batch {
 export interface Run {
   slot_at: string;
   at: string;
-  task_id: string;
+  task: string;
   how: string;
   state: State | null;
 }
@@ -277,7 +303,7 @@ export interface Schedule {
   settings: { queue: string; task: string; cron: string; zone: string; every: string; times: string[] };
   next_at: string | null;
   app: string | null;
-  is_orphaned: boolean;
+  orphaned_at: string | null;
   fired: number;
   missed: number;
   missed_at: string | null;
@@ -289,21 +315,21 @@ export interface Schedule {
 
 /** A node of a flow: a task, and what it waits for. */
 export interface FlowNode {
-  task_id: string;
-  name: string;
+  id: string;
+  node: string;
   state: State;
   queue: string;
-  task_type: string;
+  name: string;
   after: string[];
   group: string | null;
   groups: string[];
   compensates: string | null;
-  attempts: { worker_id: string; assigned_at: string; started_at: string | null; ended_at: string | null; outcome: string | null }[];
+  attempts: { worker: string; assigned_at: string; started_at: string | null; ended_at: string | null; outcome: string | null }[];
   error: { type: string; message: string } | null;
 }
 
 export interface Flow {
-  flow_id: string;
+  id: string;
   name: string;
   state: State;
   queue: string;
@@ -316,12 +342,12 @@ export interface Flow {
   on_failure: string;
   output: string | null;
   alias: string | null;
-  submitted_by: string;
+  by: string;
   created_at: string;
-  deadline_at: string | null;
+  expires_at: string | null;
   ended_at: string | null;
   error: { type: string; message: string } | null;
-  groups: { name: string; width: number; open: boolean; total: number; done: number; succeeded: number }[];
+  groups: { name: string; width: number; is_open: boolean; total: number; done: number; succeeded: number }[];
   nodes: FlowNode[];
   cursor: string | null;
 }
@@ -364,6 +390,6 @@ export interface Series {
 export interface ActionResult {
   changed: number;
   requested: number;
-  refused: { task_id: string; error: { error: string } }[];
+  refused: { task: string; error: { error: string } }[];
   more: boolean;
 }

@@ -1,6 +1,6 @@
 // Words: how numbers, times and sizes are said. Knows nothing of the page.
 
-import type { Action, State } from "./types";
+import { STATE_SETS, type Action, type Pace, type State, type Task } from "./types";
 
 const NUMBER = new Intl.NumberFormat("en-GB");
 
@@ -147,11 +147,31 @@ export function isEnded(state: State): boolean {
 }
 
 /** What a task is called: its function, or else the alias that it was given, as jobs of GridLike are. */
-export function taskName(task: { task_type: string; alias: string }): string {
-  return task.task_type || task.alias;
+export function taskName(task: { name: string; alias: string }): string {
+  return task.name || task.alias;
 }
 
 /** What a worker calls itself; its id if it has no other name. */
-export function workerName(worker: { worker_id: string; labels: Record<string, string> }): string {
-  return worker.labels["name"] || worker.worker_id;
+export function workerName(worker: { worker: string; labels: Record<string, string> }): string {
+  return worker.labels["name"] || worker.worker;
+}
+
+/** How many of these are in a set of states. */
+export function tally(counts: Partial<Record<State, number>>, set: string): number {
+  return (STATE_SETS[set] ?? []).reduce((sum, state) => sum + (counts[state] ?? 0), 0);
+}
+
+/** What went wrong with a task, in a line. */
+export function errorLine(task: Pick<Task, "error" | "reason">): string | null {
+  if (!task.error) return task.reason;
+  return task.error.message ? `${task.error.type}: ${task.error.message}` : task.error.type;
+}
+
+/** How a task is spread over time, in a line. */
+export function paceText(pace: Pace): string {
+  const words: string[] = [pace.how];
+  if (pace.span_seconds) words.push(pace.how === "throttle" ? `one in ${span(pace.span_seconds)}` : `until ${span(pace.span_seconds)} without another`);
+  if (pace.at_most_seconds) words.push(`at most ${span(pace.at_most_seconds)}`);
+  if (pace.drop) words.push("others are dropped");
+  return words.join(", ");
 }

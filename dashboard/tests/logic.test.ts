@@ -41,12 +41,12 @@ describe("bulk actions", () => {
     expect([outcome.changed, outcome.requested, answers]).toEqual([20_005, 1, []]);
   });
   it("take terms that were filled in, and nothing for those that were not", async () => {
-    const terms = toTerms({ max_retries: "0", timeout_seconds: " ", priority: "" });
-    expect(terms).toEqual({ max_retries: 0 });
-    expect(toTerms({ max_retries: "", timeout_seconds: "", priority: "" })).toBeUndefined();
+    const terms = toTerms({ retries: "0", timeout_seconds: " ", priority: "" });
+    expect(terms).toEqual({ retries: 0 });
+    expect(toTerms({ retries: "", timeout_seconds: "", priority: "" })).toBeUndefined();
     const asked: object[] = [];
-    await actOn("retry", { task_ids: ["a"] }, async (body) => { asked.push(body); return result(1, 0, false); }, terms);
-    expect(asked).toEqual([{ action: "retry", task_ids: ["a"], terms: { max_retries: 0 } }]);
+    await actOn("retry", { tasks: ["a"] }, async (body) => { asked.push(body); return result(1, 0, false); }, terms);
+    expect(asked).toEqual([{ action: "retry", tasks: ["a"], terms: { retries: 0 } }]);
   });
   it("do not go round for ever where nothing changes", async () => {
     let asked = 0;
@@ -69,7 +69,7 @@ describe("attempts", () => {
 });
 
 describe("dead letters", () => {
-  const dead = (error: string, ended: string, queue = "q") => ({ queue, task_type: "t", error, ended_at: ended }) as Task;
+  const dead = (error: string, ended: string, queue = "q") => ({ queue, name: "t", error: { type: error, message: "" }, ended_at: ended }) as unknown as Task;
   it("are put together by what stays the same", () => {
     const groups = group([dead("no card 17", "1"), dead("no card 4.5", "3"), dead("other", "2"), dead("no card 1", "2", "r")]);
     expect(groups.map((each) => [each.queue, each.tasks.length, each.error])).toEqual([["q", 2, "no card 4.5"], ["q", 1, "other"], ["r", 1, "no card 1"]]);
@@ -82,7 +82,7 @@ describe("drafts", () => {
   const draft = { ...EMPTY_DRAFT, name: " n ", queue: "q", tags: "a, b", retries: "0", payload: "[1]" };
   it("leave out what is not said", () =>
     expect(toTask(draft, "WzFd")).toEqual({
-      task_type: "n", queue: "q", priority: 150, payload: "WzFd", tags: ["a", "b"], max_retries: 0, headers: { content: "json" },
+      name: "n", queue: "q", priority: 150, payload: "WzFd", tags: ["a", "b"], retries: 0, headers: { content: "json" },
     }));
   it("do not call text JSON", () => expect(toTask({ ...draft, payload: "x" }, "eA==").headers).toBeUndefined());
   it("say what is missing", () => {
@@ -92,7 +92,7 @@ describe("drafts", () => {
     expect(problemsOf(draft)).toBe("");
   });
   it("come from another task, but for its alias", () => {
-    const task = { queue: "q", task_type: "n", priority: 9, key: "k", tags: ["a"], alias: "mine", max_retries: null, timeout_seconds: 3 } as unknown as Task;
+    const task = { queue: "q", name: "n", priority: 9, key: "k", tags: ["a"], alias: "mine", retries: null, timeout_seconds: 3 } as unknown as Task;
     expect(fromTask(task, "p")).toMatchObject({ queue: "q", priority: "9", alias: "", retries: "", timeout: "3", payload: "p" });
   });
 });
@@ -139,8 +139,8 @@ describe("series", () => {
 });
 
 describe("the graph of a flow", () => {
-  const node = (task_id: string, after: string[] = [], group: string | null = null, groups: string[] = []) =>
-    ({ task_id, after, group, groups }) as unknown as FlowNode;
+  const node = (id: string, after: string[] = [], group: string | null = null, groups: string[] = []) =>
+    ({ id, after, group, groups }) as unknown as FlowNode;
 
   it("puts each node right of all that it waits for", () => {
     const { nodes, edges } = layOutFlow([node("a"), node("b", ["a"]), node("c", ["a", "b"]), node("d")]);
@@ -162,7 +162,7 @@ describe("the graph of a flow", () => {
 });
 
 describe("a table that stands still", () => {
-  const task = (task_id: string, state = "ready") => ({ task_id, state }) as unknown as Task;
+  const task = (id: string, state = "ready") => ({ id, state }) as unknown as Task;
 
   it("keeps rows in their places and shows what they are now", () => {
     const first = settle(null, [task("a"), task("b")]);

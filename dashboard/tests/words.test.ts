@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, count, plural, ran, rate, runSeconds, shortId, span, taskName, workerName } from "../src/words";
+import { ago, bytes, clock, count, paceText, plural, ran, rate, runSeconds, shortId, span, taskName, workerName } from "../src/words";
 
 const NOW = Date.parse("2030-01-02T03:04:05Z");
 const before = (seconds: number) => new Date(NOW - seconds * 1000).toISOString();
@@ -39,10 +39,19 @@ it("shows the end of an id, which differs", () =>
   expect(shortId("01a1e229-2d33-794e-becb-478b7de2712b")).toBe("…7de2712b"));
 
 describe("names", () => {
-  it.each([["resize", "cat", "resize"], ["", "cat", "cat"], ["", "", ""]])("calls the task %j with the alias %j %j", (task_type, alias, name) =>
-    expect(taskName({ task_type, alias })).toBe(name));
+  it.each([["resize", "cat", "resize"], ["", "cat", "cat"], ["", "", ""]])("calls the task %j with the alias %j %j", (name, alias, shown) =>
+    expect(taskName({ name, alias })).toBe(shown));
   it("calls a worker what it calls itself", () => {
-    expect(workerName({ worker_id: "w", labels: { name: "machine" } })).toBe("machine");
-    expect(workerName({ worker_id: "w", labels: {} })).toBe("w");
+    expect(workerName({ worker: "w", labels: { name: "machine" } })).toBe("machine");
+    expect(workerName({ worker: "w", labels: {} })).toBe("w");
   });
+});
+
+describe("paces", () => {
+  const pace = { key: "", span_seconds: null, at_most_seconds: null, drop: false };
+  it.each([
+    [{ ...pace, how: "replace" as const }, "replace"],
+    [{ ...pace, how: "throttle" as const, span_seconds: 60, drop: true }, "throttle, one in 1 m, others are dropped"],
+    [{ ...pace, how: "debounce" as const, span_seconds: 5, at_most_seconds: 60 }, "debounce, until 5 s without another, at most 1 m"],
+  ])("says %o", (value, text) => expect(paceText(value)).toBe(text));
 });

@@ -50,7 +50,7 @@ while :; do
         sleep 1
         continue
     fi
-    task=$(printf %s "$claimed" | jq --raw-output '.tasks[0].task_id // empty')
+    task=$(printf %s "$claimed" | jq --raw-output '.tasks[0].task // empty')
     fence=$(printf %s "$claimed" | jq --raw-output '.tasks[0].fence // empty')
     if [ -n "$task" ]; then
         beat &

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jackalope.client.flows.flow import Flow, FlowHandle
     from jackalope.client.flows.parts import Group, Step, chain, group
     from jackalope.client.handle import Handle, as_completed, gather
+    from jackalope.client.limits import Limit
     from jackalope.client.messages import BroadcastMessage
     from jackalope.client.paces import Debounce, Replace, Throttle
     from jackalope.client.requests import Answer, Asked
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from jackalope.tasks.inputs import NodeError
     from jackalope.tasks.middleware import Middleware, Submission
     from jackalope.tasks.serialization import DecodeFailed, EncodeFailed, Stream
-    from jackalope.worker.attempt import Reject, RetryLater, StepRefused, Suspension
+    from jackalope.worker.attempt import Reject, RetryLater, StepRefused, Suspension, Throttled
     from jackalope.worker.context import Cancelled, SoftTimeout, TaskContext
     from jackalope.worker.fanout.ledger import ItemError
 
@@ -81,6 +82,7 @@ _HOMES = {
     "ItemError": "jackalope.worker.fanout.ledger",
     "Jackalope": "jackalope.client.app",
     "JackalopeError": "jackalope.errors",
+    "Limit": "jackalope.client.limits",
     "MaxLength": "jackalope.errors",
     "Middleware": "jackalope.tasks.middleware",
     "NodeError": "jackalope.tasks.inputs",
@@ -102,6 +104,7 @@ _HOMES = {
     "TaskContext": "jackalope.worker.context",
     "TaskFailed": "jackalope.errors",
     "Throttle": "jackalope.client.paces",
+    "Throttled": "jackalope.worker.attempt",
     "Timeout": "jackalope.errors",
     "Uploaded": "jackalope.client.session.outbox",
     "as_completed": "jackalope.client.handle",
@@ -138,6 +141,7 @@ __all__ = [
     "ItemError",
     "Jackalope",
     "JackalopeError",
+    "Limit",
     "MaxLength",
     "Middleware",
     "NodeError",
@@ -159,6 +163,7 @@ __all__ = [
     "TaskContext",
     "TaskFailed",
     "Throttle",
+    "Throttled",
     "Timeout",
     "Uploaded",
     "__version__",

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,18 +102,25 @@ class EmbeddedWorker:
             concurrency=concurrency,
         )
         self._runtime: Runtime | None = None
+        self._is_stopped = False
         self._thread = _start_thread("jackalope-worker", self._run(settings, source))
 
     def stop(self) -> None:
         """Let it finish what it has, and end; safe to repeat."""
-        runtime, loop = self._runtime, self._thread.loop
-        if runtime is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(runtime.stop, "its application stops")
+        loop = self._thread.loop
+        with suppress(RuntimeError):  # The loop is closed.
+            loop.call_soon_threadsafe(self._stop)
         self._thread.join(_STOP_S)
 
+    def _stop(self) -> None:
+        self._is_stopped = True
+        if self._runtime is not None:
+            self._runtime.stop("its application stops")
+
     async def _run(self, settings: WorkerSettings, source: TaskSource) -> None:
-        self._runtime = Runtime(settings, source)
-        await self._runtime.run()
+        if not self._is_stopped:  # Before it had begun.
+            self._runtime = Runtime(settings, source)
+            await self._runtime.run()
 
 
 class _LoopThread(threading.Thread):

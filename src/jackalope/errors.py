@@ -44,15 +44,27 @@ class Timeout(JackalopeError, TimeoutError):
     """The time that the caller allowed is over."""
 
 
+#: Of a refusal that has nothing to do with quotas: no name, no limit, no use.
+NO_QUOTA = ("", 0, 0)
+
+
 class Rejected(JackalopeError):
     """The broker said no."""
 
-    def __init__(self, code: str, message: str, retry_after_us: int = 0) -> None:
-        super().__init__(code, message, retry_after_us)
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        retry_after_us: int = 0,
+        quota: tuple[str, int, int] = NO_QUOTA,
+    ) -> None:
+        super().__init__(code, message, retry_after_us, *([quota] * (quota != NO_QUOTA)))
         # what kind of no this is: a stable string such as `queue_full` or `unknown_task`
         self.code = code
         self.message = message  # what happened, to what, and what to do
         self.retry_after_us = retry_after_us  # when asking again may help; 0 when it will not
+        # the quota of the namespace that is used up, if that is why, its limit and its use
+        self.quota, self.limit, self.used = quota
 
     @property
     def retry_after_s(self) -> float:
@@ -152,7 +164,8 @@ class PartlyRejected(Rejected):
     def __init__(self, refused: dict[int, Rejected], handles: list[Any]) -> None:
         first = refused[min(refused)]
         message = f"{len(refused)} of {len(handles)} tasks were not accepted: {first.message}"
-        super().__init__(first.code, message, first.retry_after_us)
+        about = (first.quota, first.limit, first.used)
+        super().__init__(first.code, message, first.retry_after_us, about)
         self.args = (refused, handles)
         self.refused = refused  # the refusal of each task that was not accepted, by its index
         self.handles = handles  # one for each task, None for those that were not accepted
@@ -181,7 +194,9 @@ def kind_of(value: object) -> str:
 
 def to_rejected(refusal: Mapping[str, Any]) -> Rejected:
     """Make an error of a refusal as it stands in an answer."""
-    return Rejected(refusal["code"], refusal["message"], refusal.get("retry_after_us", 0))
+    about = (refusal.get("quota", ""), refusal.get("limit", 0), refusal.get("used", 0))
+    wait_us = refusal.get("retry_after_us", 0)
+    return Rejected(refusal["code"], refusal["message"], wait_us, about)
 
 
 def refusals(body: Mapping[str, Any]) -> dict[int, Rejected]:

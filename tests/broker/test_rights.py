@@ -17,8 +17,11 @@ from jackalope.broker.access import Principal
 from jackalope.broker.queries import QUESTIONS
 from jackalope.core import commands as c
 from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands import amqp
+from jackalope.core.audit import Act
+from jackalope.core.commands import amqp, limits
+from jackalope.core.commands import contracts as k
 from jackalope.core.commands import flows as f
+from jackalope.core.commands import namespaces as n
 from jackalope.core.commands import schedules as s
 from jackalope.core.commands.base import Command, Limited, Namespaced, Report, Scope, Signed
 from jackalope.core.commands.callbacks import ServeCallbacks
@@ -41,6 +44,7 @@ OWN = {
     c.FollowPools,
     c.ReportLaunches,
     ServeCallbacks,
+    n.NoteAct,
 }
 
 #: The sessions: of the client whose key is limited, and of those that it must not meet.
@@ -115,8 +119,12 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     c.PauseQueue: [lambda a: c.PauseQueue(queue=a.queue)],
     c.ResumeQueue: [lambda a: c.ResumeQueue(queue=a.queue)],
     c.LimitTag: [lambda _: c.LimitTag(tag="gpu", limit=1)],
+    limits.DeclareLimits: [lambda _: limits.DeclareLimits(limits={"l": {"concurrency": 1}})],
+    limits.DeleteLimit: [lambda _: limits.DeleteLimit(name="l")],
     c.CreateApiKey: [lambda _: c.CreateApiKey(key=_key("ab"))],
     c.RevokeApiKey: [lambda _: c.RevokeApiKey(key="ab")],
+    n.DeclareNamespace: [lambda _: n.DeclareNamespace(name="default")],
+    n.DeleteNamespace: [lambda _: n.DeleteNamespace(name="default", force=True)],
     c.JoinWorker: [
         lambda a: c.JoinWorker(ref=0, worker="w-new", queues=(a.queue,)),
         lambda a: c.JoinWorker(ref=0, worker="w-theirs", queues=(a.queue,)),
@@ -166,6 +174,8 @@ SAMPLES: dict[type[Command], list[Callable[[About], Command]]] = {
     s.TriggerSchedule: [lambda a: s.TriggerSchedule(name=a.queue)],
     s.BackfillSchedule: [lambda a: s.BackfillSchedule(name=a.queue, since_us=0, until_us=9)],
     s.DeleteSchedule: [lambda a: s.DeleteSchedule(name=a.queue)],
+    k.DeclareContracts: [lambda a: k.DeclareContracts(queues=(a.queue,), contracts={NAME: {}})],
+    k.DeleteContract: [lambda a: k.DeleteContract(queue=a.queue, name=NAME)],
     amqp.OpenQueue: [
         lambda a: amqp.OpenQueue(queue=a.queue),
         lambda a: amqp.OpenQueue(queue=a.queue, passive=True),
@@ -214,6 +224,9 @@ def _publish(exchange: str, key: str) -> amqp.PublishMessages:
     )
 
 
+_BASES = (Limited, Namespaced, n.OfNamespace, Report, Signed)
+
+
 def types() -> Iterator[type[Command]]:
     """Yield every type of command that there is."""
     left: list[type[Command]] = [Command]
@@ -222,7 +235,7 @@ def types() -> Iterator[type[Command]]:
         found = left.pop().__subclasses__()
         below = [each for each in found if each.__module__.startswith("jackalope.")]
         left += below
-        yield from (each for each in below if each not in (Limited, Namespaced, Report, Signed))
+        yield from (each for each in below if each not in _BASES)
 
 
 def samples() -> list[tuple[str, Callable[[About], Command]]]:
@@ -249,6 +262,7 @@ def test_every_command_declares_what_it_needs_and_has_a_sample() -> None:
     assert set(SAMPLES) == every - OWN
     for kind in every - OWN:
         about = {"namespace", "only", "may_make"} & set(kind.__struct_fields__)
+        about |= {"namespace", "within"} & set(dir(kind))
         assert about or kind.scope in (Scope.SESSION, Scope.BROKER), kind
         if kind.scope is Scope.NARROWED:
             assert about - {"namespace"}, kind
@@ -260,6 +274,7 @@ def test_the_broker_s_own_commands_are_for_no_key() -> None:
         c.DeclareAll: {"declarations": []},
         c.ForgetTasks: {"through_us": 1},
         ServeCallbacks: {"slots": 1},
+        n.NoteAct: {"act": Act("sign_in")},
     }
     for kind in OWN:
         command = kind(**needed.get(kind, {}))
@@ -289,6 +304,9 @@ def test_a_key_of_another_namespace_permits_nothing(make: Callable[[About], Comm
     refusal = who(*Permission, namespace="elsewhere").admit(command)
     if command.scope is Scope.SESSION:
         assert refusal is None  # The session is of that namespace; its door has seen to it.
+    elif isinstance(command, c.RevokeApiKey):
+        assert refusal is None  # It is told by the core that there is no such key.
+        assert command.within == "elsewhere"
     else:
         assert refusal is not None
         assert refusal.code is Code.FORBIDDEN
@@ -312,6 +330,7 @@ class World(Driver):
             self.say(c.SubmitTasks(ref=0, tasks=[spec(WAITING[queue], queue, priority=100)]))
         hourly = {queue: _hourly(queue) for queue in (MINE, THEIRS)}
         self.say(s.DeclareSchedules(app="app", schedules=hourly))
+        self.say(k.DeclareContracts(queues=(MINE, THEIRS), contracts={NAME: {}}))
 
     def say(self, command: Command, session: int = 1) -> Any:
         command.session = session

@@ -52,7 +52,7 @@ def test_an_event_has_what_cloudevents_asks_for() -> None:
     }
     link = f"https://broker.example/api/v1/tasks/{NOTICE.task}"
     assert data == {
-        "task_id": NOTICE.task,
+        "task": NOTICE.task,
         "namespace": "default",
         "queue": "images of cats",
         "name": "resize",

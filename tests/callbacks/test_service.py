@@ -207,6 +207,26 @@ def test_a_receiver_that_hangs_does_not_hold_up_others() -> None:
     run(check())
 
 
+def test_many_callbacks_to_a_receiver_that_hangs_do_not_hold_up_others() -> None:
+    async def check() -> None:
+        slots = 8
+        config = CallbacksConfig(allow=("127.0.0.1",), timeout_us=600_000_000, concurrency=slots)
+        async with house(*[HANG] * 1_000, config=config) as it, receiving() as other:
+            slow: dict[str, object] = {"retry_base_us": 3_600_000_000}
+            await it.worker.ask(DeclareQueue(queue=CALLBACKS_QUEUE, changes=slow))
+            for _ in range(10 * slots):
+                await it.submit(Callback(it.receiver.url()))
+                await it.finish()
+            await it.receiver.until(slots)  # It holds every slot there is.
+            await it.submit(Callback(other.url()))
+            await it.finish()
+            await other.until(1)
+            waiting = [each for each in await it.callbacks() if each.state is State.RUNNING]
+            assert len(waiting) == slots // 4
+
+    run(check())
+
+
 def test_a_callback_that_is_killed_is_broken_off() -> None:
     async def check() -> None:
         async with house(HANG, config=PATIENT) as it:

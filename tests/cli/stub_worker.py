@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -30,10 +31,13 @@ from jackalope.wire.messages import AnyMessage, Assign, Hello, Notice, Result
 class StubWorker:
     """`finish` ends well, `fail` ends badly, `stay` runs until it is killed."""
 
-    def __init__(self, address: Address, name: str, queues: tuple[str, ...]) -> None:
+    def __init__(
+        self, address: Address, name: str, queues: tuple[str, ...], **joining: Any
+    ) -> None:
         self._address = address
         self._name = name
         self._queues = queues
+        self._joining = joining
         self._gone = asyncio.Event()
         self._connection: Connection
 
@@ -42,7 +46,9 @@ class StubWorker:
         self._connection = await Connection.open(
             self._address, hello, heard=self._heard, lost=lambda _: self._gone.set()
         )
-        await self._connection.request(JoinWorker(0, self._name, self._queues, slots=4))
+        await self._connection.request(
+            JoinWorker(0, self._name, self._queues, slots=4, **self._joining)
+        )
         ready.set()
         await self._gone.wait()
         if self._connection.is_open:
@@ -77,13 +83,13 @@ class StubWorker:
 
 
 @contextmanager
-def working(address: Address, name: str, *queues: str) -> Iterator[None]:
-    """Have a worker for the time of a block."""
+def working(address: Address, name: str, *queues: str, **joining: Any) -> Iterator[None]:
+    """Have a worker for the time of a block, that joins with these fields more."""
     ready = threading.Event()
     started: list[tuple[asyncio.AbstractEventLoop, StubWorker]] = []
 
     async def main() -> None:
-        worker = StubWorker(address, name, queues)
+        worker = StubWorker(address, name, queues, **joining)
         started.append((asyncio.get_running_loop(), worker))
         await worker.run(ready)
 

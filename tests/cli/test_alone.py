@@ -29,7 +29,10 @@ def loaded(command: Any) -> Any:
 COMMANDS = commands(typer.main.get_command(app))
 
 #: Names that only gather other commands.
-_GATHERING = ("aiida", "cache", "cluster", "config", "flow", "journal", "keys", "schedules")
+_GATHERING = (
+    *("aiida", "cache", "cluster", "config", "flow"),
+    *("journal", "keys", "namespaces", "schedules"),
+)
 GROUPS = tuple((name,) for name in _GATHERING)
 
 
@@ -49,9 +52,18 @@ def test_every_command_of_the_published_admin_tool_has_its_counterpart() -> None
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_help_teaches_by_example(cli: Cli, path: tuple[str, ...]) -> None:
+def test_help_teaches_by_example_and_fits_80_columns(
+    cli: Cli, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     ran = cli(*path, "--help")
     assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert max(map(len, lines)) == 80
+    assert "…" not in ran.out  # Nothing is cut.
+    examples = ran.out.partition("Examples")[2].partition(" " * 80)[0].split("\n")[1:-1]
+    for line, last in zip(examples, ["", *examples], strict=False):
+        assert "jackalope" in line or last.rstrip().endswith("\\"), line
     if path not in GROUPS:
         assert f"jackalope {path[0]}" in ran.out.partition("Examples")[2]
 

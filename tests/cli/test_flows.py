@@ -18,10 +18,10 @@ FLOW: dict[str, Any] = {
     "queue": "images",
     "alias": "nightly",
     "nodes": [
-        {"name": "fetch", "task_type": "finish"},
-        {"name": "small", "task_type": "finish", "after": ["fetch"], "group": "sizes"},
-        {"name": "large", "task_type": "finish", "after": ["fetch"], "group": "sizes"},
-        {"name": "publish", "task_type": "finish", "groups": ["sizes"]},
+        {"node": "fetch", "name": "finish"},
+        {"node": "small", "name": "finish", "after": ["fetch"], "group": "sizes"},
+        {"node": "large", "name": "finish", "after": ["fetch"], "group": "sizes"},
+        {"node": "publish", "name": "finish", "groups": ["sizes"]},
     ],
     "groups": [{"name": "sizes", "width": 1}],
 }
@@ -67,8 +67,8 @@ def test_a_flow_is_submitted_and_waited_for(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("worker")
 def test_a_failed_flow_says_so(cli: Cli, tmp_path: Path) -> None:
     nodes = [
-        {"name": "fetch", "task_type": "fail", "max_retries": 0},
-        {"name": "publish", "task_type": "finish", "after": ["fetch"]},
+        {"node": "fetch", "name": "fail", "retries": 0},
+        {"node": "publish", "name": "finish", "after": ["fetch"]},
     ]
     done = cli("flow", "submit", write(tmp_path, nodes=nodes, groups=[]), "--wait")
     assert (done.code, "the flow is dead" in done.err) == (1, True)
@@ -82,7 +82,7 @@ def test_what_cannot_be_submitted(cli: Cli, tmp_path: Path) -> None:
     assert (missing.code, "No such file" in missing.err) == (2, True)
     wrong = cli("flow", "submit", write(tmp_path, colour="red"))
     assert (wrong.code, "colour" in wrong.err) == (2, True)
-    nodes = [{"name": "a", "task_type": "t", "after": ["a"]}]
+    nodes = [{"node": "a", "name": "t", "after": ["a"]}]
     cycle = cli("flow", "submit", write(tmp_path, nodes=nodes, groups=[]))
     assert (cycle.code, "a -> a" in cycle.err) == (1, True)
     assert "no flows" in cli("flow", "list").out

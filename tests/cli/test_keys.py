@@ -68,7 +68,7 @@ def test_keys_are_made_listed_and_revoked(
 
     listed = cli("keys", "list")
     assert "ci" in listed.out
-    assert "submit_tasks read_tasks" in listed.out
+    assert "submit" in listed.out
     shown = cli("keys", "list", "-f", "json").out
     assert token not in shown
     assert hash_of(token) not in shown

@@ -221,7 +221,7 @@ def test_configured_queues_and_limits_are_there(tmp_path: Path, cli: Cli) -> Non
         queues = {each["queue"]: each["policy"] for each in cli(*at, "queues").json}
         assert set(queues) == {"images", "plain"}
         assert queues["images"]["retries"] == 7
-        assert queues["images"]["time_to_live_us"] == 180_000_000
+        assert queues["images"]["time_to_live"] == "3m"
         assert cli(*at, "limits").json == [{"tag": "gpu", "limit": 4, "in_flight": 0}]
         (reports,) = cli(*at, "-n", "team", "queues").json
         assert reports["policy"]["on_lost"] == "pause"
@@ -246,8 +246,8 @@ def test_file_of_the_task_queue_design_is_obeyed(tmp_path: Path, cli: Cli) -> No
     assert "holds 10 waiting tasks, its depth limit" in refused.err
     (queue,) = cli(*at, "-f", "json", "queues").json
     policy = queue["policy"]
-    assert (policy["depth_limit"], policy["timeout_us"]) == (10, 300_000_000)
-    assert policy["retention_us"] == 3 * 86_400_000_000
+    assert (policy["depth_limit"], policy["timeout"]) == (10, "5m")
+    assert policy["retention"] == "3d"
     code, log = serving.stop()
     assert code == 0
     notes = [json.loads(line) for line in log.splitlines() if "setting translated" in line]

@@ -67,3 +67,12 @@ def test_a_quarantined_node_and_a_damaged_copy_are_differences() -> None:
     assert found.members[0].log_copy == "it lacks 100 messages from 4 on"
     assert any("a is quarantined: the log lacks batch 7" in each for each in found.differences)
     assert any("remove `nats`" in each for each in found.differences)
+
+
+def test_a_copy_that_was_not_read_is_unknown_and_nothing_is_to_be_removed() -> None:
+    members = {"a": looked("leading"), "b": looked()}
+    copies = [CopyFound("a", 200), CopyFound("b", 0, trouble="it starts")]
+    found = verdict("shop", 100, 8, members, copies=copies, splits={})
+    assert found.differences == []
+    assert found.unknown == ["the copy of the log at b was not read: it starts"]
+    assert [each.log_copy for each in found.members] == ["200 messages", "not compared"]

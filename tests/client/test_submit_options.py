@@ -86,7 +86,7 @@ def test_times_from_now_count_from_the_submit() -> None:
 @pytest.mark.parametrize(
     ("choices", "why"),
     [
-        ({"colour": "red"}, "colour: unknown; there are alias, callback, delay"),
+        ({"colour": "red"}, "colour: unknown; there are alias, avoid, callback, delay"),
         ({"delay": 1, "run_at": MOMENT}, "choose one of them"),
         ({"run_at": datetime(2030, 1, 1)}, "does not say its time zone"),  # noqa: DTZ001
         ({"expires": datetime(2030, 1, 1)}, "does not say its time zone"),  # noqa: DTZ001

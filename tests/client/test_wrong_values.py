@@ -193,6 +193,11 @@ def test_every_option_takes_what_it_says(name: str) -> None:
         "priority": [0, 255, Level.HIGH],
         "key": ["", "k", Colour.RED, OddText("k")],
         "tags": [(), ["a"], {"a", "b"}, iter(["a"]), None],
+        "keys": [(), {}, {"a": 1}],
+        "needs": [{}, {"gpu": 1, "mem": "8GiB", "arch": ["a", "b"]}],
+        "prefer": [{"zone": "a"}],
+        "avoid": [{"zone": ["a", "b"]}],
+        "sticky": ["user"],
         "alias": ["a"],
         "headers": [{}, {"a": [1, None, b"x", datetime.now(UTC)]}, None],
         "delay": [0, 1, 0.5, timedelta(days=400)],
@@ -216,7 +221,7 @@ def test_every_option_takes_what_it_says(name: str) -> None:
         "submit_timeout": [None, 1, 2.5, timedelta(seconds=1)],
         "result_timeout": [None, 0, 2.5, timedelta(seconds=1)],
     }
-    task = Jackalope("jackalope://nowhere").task(lambda: None)
+    task = Jackalope("jackalope://nowhere").task(lambda user=None: None)
     for value in good[name]:
         choices: Any = {name: value}
         _ = task.options(**choices).plan

@@ -38,3 +38,16 @@ def serve(folder: str, number: int, seconds: float = 0) -> str:
         file.write(f"{os.environ['WORKER_ID']}\n")
     time.sleep(seconds)
     return os.environ["WORKER_ID"]
+
+
+@app.task(queue="marks")
+def talk(folder: str) -> str:
+    """Print a line whenever a test asks for one, until it asks for the end."""
+    number = 0
+    while True:
+        while not Path(folder, str(number)).exists():
+            time.sleep(0.01)
+        print(f"line {number}", flush=True)
+        if Path(folder, "end").exists():
+            return "said"
+        number += 1

@@ -39,7 +39,7 @@ def test_a_node_that_is_an_hour_ahead_never_leads(tmp_path: Path) -> None:
         first = brokers.leader()
         until(lambda: "3600 s ahead" in role_of(ahead)[1], brokers.all)
         at = datetime.now(UTC) + timedelta(minutes=30)
-        later = {"queue": "later", "task_type": "later", "schedule_at": at.isoformat()}
+        later = {"queue": "later", "name": "later", "run_at": at.isoformat()}
         status, task = first.post("/api/v1/tasks", later)
         assert status == 201, task
 
@@ -62,7 +62,7 @@ def test_a_node_that_is_an_hour_ahead_never_leads(tmp_path: Path) -> None:
 
         other.start()
         assert brokers.leader() is other
-        status, shown = other.get(f"/api/v1/tasks/{task['task_id']}")
+        status, shown = other.get(f"/api/v1/tasks/{task['id']}")
         assert (status, shown["state"]) == (200, "scheduled")
     finally:
         for each in brokers.all:

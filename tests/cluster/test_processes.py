@@ -194,8 +194,8 @@ def test_a_follower_sends_clients_on(whole: Brokers) -> None:
     assert leader.name in health["trouble"]
     assert follower.get("/health/ready")[0] == 200
     assert [each for each in whole.all if each.get("/health/leader")[0] == 200] == [leader]
-    status, body = follower.post("/api/v1/tasks", {"queue": "marks", "task_type": "unknown"})
+    status, body = follower.post("/api/v1/tasks", {"queue": "marks", "name": "unknown"})
     assert status == 201, body
-    path = f"/api/v1/tasks/{body['task_id']}"
+    path = f"/api/v1/tasks/{body['id']}"
     assert (follower.get(path)[0], leader.get(path)[0]) == (200, 200)
     until(lambda: follower.get(f"{path}?stale=allow")[0] == 200, whole.all)

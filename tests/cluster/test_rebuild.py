@@ -109,6 +109,7 @@ def test_a_broker_that_is_left_gives_its_state_to_a_new_log(tmp_path: Path) -> N
         handles = asyncio.run(submit(brokers, tmp_path, range(20)))
         applied = leader.status().applied
         # Its history has all, so that it can be given away at once.
+        until(lambda: bool(left.role()), brokers.all)  # Two of three can elect while it starts.
         until(lambda: left.status().flushed >= applied, brokers.all)
         gone = [each for each in brokers.all if each is not left]
         for each in gone:

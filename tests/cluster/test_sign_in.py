@@ -82,7 +82,7 @@ def test_a_browser_stays_signed_in_when_the_leader_is_killed(whole: Brokers) -> 
     next_leader = whole.leader()
     assert next_leader is not leader
     assert browser.name_at(next_leader) == "ada"
-    task = browser.ask(follower, "POST", "/api/v1/tasks", json={"queue": "q", "task_type": "t"})
+    task = browser.ask(follower, "POST", "/api/v1/tasks", json={"queue": "q", "name": "t"})
     assert task.status_code == 201, task.text
     assert browser.pulse(follower)["type"] == "pulse"
 

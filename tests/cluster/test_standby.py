@@ -158,7 +158,7 @@ def test_a_standby_begins_with_a_copy_of_what_was_trimmed(pair: Pair, tmp_path: 
     until(lambda: pair.primary.get("/health")[0] == 200, pair.both)
     pair.standby.start()
     pair.until_equal()
-    assert "its state is copied" in pair.standby.log()
+    until(lambda: "its state is copied" in pair.standby.log(), pair.both)
     told += submit(address, tmp_path, 20, 5)
     pair.until_equal()
     assert all(pair.standby.get(f"/api/v1/tasks/{task}")[0] == 200 for task in told)

@@ -122,7 +122,7 @@ def test_a_state_that_is_copied_brings_its_blobs(pair: Pair) -> None:
     until(lambda: pair.primary.get("/health")[0] == 200, pair.both)
     pair.standby.start()
     pair.until_equal()
-    assert "its state is copied" in pair.standby.log()
+    until(lambda: "its state is copied" in pair.standby.log(), pair.both)
     until(lambda: names(pair.standby) == names(pair.primary), pair.both)
     shown = command(pair.standby, "cluster", "status")
     assert shown.returncode == 0, shown.stdout

@@ -218,10 +218,10 @@ def test_requests_over_https_are_forwarded_over_https(
         url = f"https://{node.address('http')}{path}"
         return httpx.request(method, url, verify=context, timeout=30, **more)  # type: ignore[arg-type]
 
-    task = {"queue": QUEUE, "task_type": "t"}
+    task = {"queue": QUEUE, "name": "t"}
     made = ask(follower, "POST", "/api/v1/tasks", json=task, headers=as_ada)
     assert made.status_code == 201, made.text
-    path = f"/api/v1/tasks/{made.json()['task_id']}"
+    path = f"/api/v1/tasks/{made.json()['id']}"
     for node in brokers.all:
         assert ask(node, "GET", path, headers=as_ada).status_code == 200
         assert ask(node, "GET", path).status_code == 401

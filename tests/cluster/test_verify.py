@@ -45,8 +45,8 @@ def of(found: dict[str, Any], node: Process) -> dict[str, Any]:
 
 def test_equal_nodes_are_found_equal(submitted: Brokers) -> None:
     code, found = verify(submitted)
-    assert code == 0, found
     assert found["differences"] == found["unknown"] == []
+    assert code == 0, found
     assert found["at"] > 0
     assert found["slices"] >= 1
     for each in found["members"]:

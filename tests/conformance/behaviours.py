@@ -16,10 +16,10 @@ from time import monotonic, time_ns
 import msgspec
 import pytest
 
-from jackalope.core.ids import TaskId
+from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.task_ids import new_task_id
 from tests.conformance.broker import ClosedBroker, OpenBroker, Ports
-from tests.conformance.driver import DoneStep, Driver, NewTask, Refused, Shown
+from tests.conformance.driver import DoneStep, Driver, Ends, Filled, NewTask, Refused, Shown
 
 #: Above what fits into a record, so that it goes through the blob store.
 LARGE_BYTES = 1024 * 1024
@@ -511,15 +511,95 @@ async def schedule_triggered_and_backfilled(stage: Stage) -> None:
     assert (triggered.queue, triggered.name, triggered.state) == (stage.queue, "report", "ready")
     minute_us, now_us = 60_000_000, time_ns() // 1_000
     until_us = now_us - now_us % minute_us - 10 * minute_us
-    made, known = await driver.backfill(name, until_us - 2 * minute_us, until_us)
-    assert (len(made), known) == (3, 0)
-    assert await driver.backfill(name, until_us - 2 * minute_us, until_us) == ([], 3)
+    since_us = until_us - 2 * minute_us
+    filled = await driver.backfill(name, since_us, until_us)
+    made = filled.tasks
+    assert (len(made), filled.known, filled.forgotten) == (3, 0, [])
+    assert await driver.backfill(name, since_us, until_us) == Filled([], 3)
     shown = await driver.schedule(name)
     assert sorted(how for _, how in shown.runs if how != "slot") == [
         *("backfill", "backfill", "backfill", "trigger")
     ]
     assert {task, *made} <= {each for each, _ in shown.runs}
     await refusal(driver.backfill(name, until_us, until_us - minute_us), "invalid")
+    # A slot that fired does not fire again because its task is forgotten, unless that is asked for.
+    await driver.kill(made[2])
+    await driver.purge(made[2])
+    assert await driver.backfill(name, since_us, until_us) == Filled([], 2, [until_us])
+    assert await driver.backfill(name, since_us, until_us, again=True) == Filled([made[2]], 2)
+
+
+# Ends.
+
+HOOK = "https://hooks.example/ends"
+
+
+@behaviour
+async def callbacks_of_a_task(stage: Stage) -> None:
+    driver = stage.connect()
+    callbacks = ({"url": HOOK}, {"url": f"{HOOK}/dead", "on": ["dead", "killed"]})
+    (task,) = await submitted(driver, NewTask(stage.queue, callbacks=callbacks))
+    waits = ((HOOK, (), NO_TASK), (f"{HOOK}/dead", ("dead", "killed"), NO_TASK))
+    assert (await driver.task(task)).callbacks == waits
+    assert await driver.kill(task) == "changed"
+    posts = (await driver.task(task)).callbacks
+    assert [each[:2] for each in posts] == [each[:2] for each in waits]
+    for _, _, post in posts:
+        posting = await driver.task(post)
+        assert (posting.queue, posting.name) == ("jackalope.callbacks", "jackalope.task.killed")
+    wrong = ({"url": "http://127.0.0.1/"}, {"url": HOOK, "on": ["batch"]}, {"url": "ftp://x"})
+    other = NewTask(stage.queue, callbacks=wrong)
+    refused = await refusal(submit_one(driver, other), "invalid")
+    for number, problem in enumerate(("127.0.0.1 is a loopback address", "`batch`", "http://")):
+        assert f"callbacks[{number}]" in refused.message
+        assert problem in refused.message
+    await refusal(driver.task(other.id), "unknown_task")
+
+
+@behaviour
+async def callbacks_and_triggers_of_a_queue(stage: Stage) -> None:
+    driver, target = stage.connect(), f"{stage.queue}-target"
+    failed = {"queue": target, "on": ["dead", "killed"], "name": "clean", "payload": "payload"}
+    ends = Ends(
+        [{"url": HOOK, "on": ["dead", "batch"]}],
+        [{"queue": target}, failed | {"key": "a", "priority": 0}],
+    )
+    await driver.declare_ends(stage.queue, ends)
+    assert await driver.ends(stage.queue) == ends
+    await driver.declare(stage.queue, retries=0)
+    assert await driver.ends(stage.queue) == ends  # What is not named stays.
+    (task,) = await submitted(driver, NewTask(stage.queue, "resize", b"cat.png"))
+    worker = await driver.worker(f"{stage.queue}-w", stage.queue)
+    attempt = await worker.claim()
+    assert attempt is not None
+    await worker.finish(attempt, b"small.png")
+    (triggered,) = (await driver.tasks(target, 10)).tasks
+    assert (triggered.name, triggered.priority) == ("resize", 150)
+    other = await driver.worker(f"{target}-w", target)
+    given = await other.claim()
+    assert given is not None
+    assert (given.task, given.payload) == (triggered.id, b"small.png")
+    (task,) = await submitted(driver, NewTask(stage.queue, "resize", b"dog.png"))
+    assert await driver.kill(task) == "changed"
+    cleaning = (await driver.tasks(target, 10)).tasks[0]
+    assert (cleaning.name, cleaning.priority) == ("clean", 0)
+    await _refused_ends(driver, stage.queue, ends)
+    await driver.declare_ends(stage.queue, Ends())
+    assert await driver.ends(stage.queue) == Ends()
+
+
+async def _refused_ends(driver: Driver, queue: str, before: Ends) -> None:
+    """Declare what is wrong in several ways: all of them are named, and nothing is stored."""
+    wrong = Ends(
+        [{"url": "http://10.0.0.1/"}, {"url": "https://x@hooks.example/"}],
+        [{"queue": ""}, {"queue": "jackalope.callbacks"}, {"queue": "x", "priority": 256}],
+    )
+    refused = await refusal(driver.declare_ends(queue, wrong), "invalid")
+    for place in ("callbacks[0].url: 10.0.0.1", "callbacks[1].url", "triggers[0].queue"):
+        assert place in refused.message
+    for place in ("triggers[1].queue", "triggers[2].priority"):
+        assert place in refused.message
+    assert await driver.ends(queue) == before
 
 
 # Access.

@@ -7,7 +7,7 @@ a behaviour finds is a difference between doors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from jackalope.core.ids import TaskId
 from jackalope.task_ids import new_task_id
@@ -32,6 +32,7 @@ class NewTask:
     payload: bytes = b""
     priority: int = 150
     id: TaskId = field(default_factory=new_task_id)
+    callbacks: tuple[dict[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Shown:
     note: str = ""
     steps: tuple[str, ...] = ()
     waits_for: str = ""
+    #: The URL, the ends, and the task that posts it, once there is one.
+    callbacks: tuple[tuple[str, tuple[str, ...], TaskId], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,15 @@ class ShownSchedule:
     fired: int
     upcoming: tuple[int, ...] = ()
     runs: tuple[tuple[TaskId, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What a backfill did about each slot."""
+
+    tasks: list[TaskId]
+    known: int = 0
+    forgotten: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,14 @@ class Attempt:
     payload: bytes
     number: int
     steps: tuple[DoneStep, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What follows from the ends of tasks: maps as in JSON, without what has its default."""
+
+    callbacks: list[dict[str, Any]] = field(default_factory=list)
+    triggers: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Worker(Protocol):
@@ -157,6 +177,8 @@ class Driver(Protocol):
     async def kill(self, task: TaskId) -> str:
         """Return `changed`, or `requested` if a worker was asked."""
 
+    async def purge(self, task: TaskId) -> None: ...
+
     async def send_event(self, task: TaskId, event: str, value: object) -> None:
         """Send an event with a free value."""
 
@@ -174,10 +196,17 @@ class Driver(Protocol):
 
     async def trigger(self, name: str, task: TaskId) -> TaskId: ...
 
-    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
-        """Return the tasks that were submitted, and how many slots had one."""
+    async def backfill(
+        self, name: str, since_us: int, until_us: int, *, again: bool = False
+    ) -> Filled:
+        """Submit the tasks of slots that have passed."""
 
     async def declare(self, queue: str, **policy: int) -> None: ...
+
+    async def declare_ends(self, queue: str, ends: Ends) -> None:
+        """Declare what follows from the ends of the tasks of a queue."""
+
+    async def ends(self, queue: str) -> Ends: ...
 
     async def worker(
         self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()

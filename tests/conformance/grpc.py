@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from datetime import timedelta
 from typing import Any, ClassVar, TypeVar
 
@@ -16,11 +16,21 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from grpc_status import rpc_status
 
-from jackalope.core.ids import TaskId, as_task_id, id_text
+from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.stubs import jackalope_pb2_grpc as stubs
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
+from tests.conformance.driver import (
+    Attempt,
+    DoneStep,
+    Ends,
+    Filled,
+    NewTask,
+    Page,
+    Refused,
+    Shown,
+    ShownSchedule,
+)
 
 T = TypeVar("T")
 
@@ -54,6 +64,7 @@ class GrpcDriver:
         ]
         for spec, task in zip(specs, tasks, strict=True):
             spec.payload = task.payload
+            spec.callbacks.extend(_callbacks(task.callbacks))
         if len(specs) == 1:
             try:
                 await self.call(self._tasks.SubmitTask, pb.SubmitTaskRequest(task=specs[0]))
@@ -113,6 +124,10 @@ class GrpcDriver:
             raise _refused(each.refusal)
         return "requested" if acted.requested else "changed"
 
+    async def purge(self, task: TaskId) -> None:
+        request = pb.ActOnTasksRequest(action=pb.TASK_ACTION_PURGE, ids=[id_text(task)])
+        assert (await self.call(self._tasks.ActOnTasks, request)).changed == 1
+
     async def send_event(self, task: TaskId, event: str, value: Any) -> None:
         request = pb.SendEventRequest(id=id_text(task), event=event)
         request.value.CopyFrom(ParseDict(value, Value()))
@@ -163,18 +178,43 @@ class GrpcDriver:
         request = pb.TriggerScheduleRequest(name=name, task_id=id_text(task))
         return _task_id((await self.call(self._schedules.TriggerSchedule, request)).task_id)
 
-    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
+    async def backfill(
+        self, name: str, since_us: int, until_us: int, *, again: bool = False
+    ) -> Filled:
         request = pb.BackfillScheduleRequest(
-            name=name, since=_time(since_us), until=_time(until_us)
+            name=name, since=_time(since_us), until=_time(until_us), again=again
         )
         done = await self.call(self._schedules.BackfillSchedule, request)
-        return [_task_id(task) for task in done.task_ids], done.known
+        forgotten = [slot.ToMicroseconds() for slot in done.forgotten]
+        return Filled([_task_id(task) for task in done.task_ids], done.known, forgotten)
 
     async def declare(self, queue: str, **policy: int) -> None:
         request = pb.DeclareQueueRequest(queue=queue)
         for name, value in policy.items():
             setattr(request.policy, name, value)
         await self.call(self._queues.DeclareQueue, request)
+
+    async def declare_ends(self, queue: str, ends: Ends) -> None:
+        request = pb.DeclareQueueRequest(queue=queue)
+        request.policy.callbacks.callbacks.extend(_callbacks(ends.callbacks))
+        for each in ends.triggers:
+            words: dict[str, Any] = {"on": _names(each.get("on", ()), "END_")}
+            words |= {"payload": f"TRIGGER_PAYLOAD_{each.get('payload', 'result').upper()}"}
+            request.policy.triggers.triggers.append(ParseDict(each | words, pb.Trigger()))
+        request.policy.callbacks.SetInParent()
+        request.policy.triggers.SetInParent()
+        await self.call(self._queues.DeclareQueue, request)
+
+    async def ends(self, queue: str) -> Ends:
+        answer = await self.call(self._queues.GetQueue, pb.GetQueueRequest(queue=queue))
+        policy = answer.queue.policy
+        return Ends(
+            [
+                {"url": url, "on": list(on)} if on else {"url": url}
+                for url, on, _ in map(_callback_shown, policy.callbacks.callbacks)
+            ],
+            [_trigger_shown(each) for each in policy.triggers.triggers],
+        )
 
     async def worker(
         self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()
@@ -394,6 +434,38 @@ def _word(enum: Any, value: int, prefix: str) -> str:
     return str(enum.Name(value)).removeprefix(prefix).lower() if value else ""
 
 
+def _callbacks(callbacks: Iterable[dict[str, Any]]) -> list[pb.Callback]:
+    return [
+        pb.Callback(url=each["url"], on=_names(each.get("on", ()), "CALLBACK_ON_"))
+        for each in callbacks
+    ]
+
+
+def _names(words: Iterable[str], prefix: str) -> list[Any]:
+    return [f"{prefix}{word.upper()}" for word in words]
+
+
+def _callback_shown(callback: pb.Callback) -> tuple[str, tuple[str, ...], TaskId]:
+    on = tuple(_word(pb.CallbackOn, each, "CALLBACK_ON_") for each in callback.on)
+    return callback.url, on, _task_id(callback.task_id) if callback.task_id else NO_TASK
+
+
+def _trigger_shown(trigger: pb.Trigger) -> dict[str, Any]:
+    """Return a trigger as the other doors show it: without what has its default."""
+    on = [_word(pb.End, each, "END_") for each in trigger.on]
+    shown = {
+        "queue": trigger.queue,
+        "on": on if on != ["succeeded"] else None,
+        "name": trigger.name,
+        "key": trigger.key,
+        "priority": trigger.priority if trigger.HasField("priority") else None,
+        "payload": _word(pb.TriggerPayload, trigger.payload, "TRIGGER_PAYLOAD_"),
+    }
+    if shown["payload"] == "result":
+        del shown["payload"]
+    return {name: value for name, value in shown.items() if value or value == 0}
+
+
 def _shown(task: pb.Task) -> Shown:
     has_percent = task.HasField("progress") and task.progress.HasField("percent")
     return Shown(
@@ -412,4 +484,5 @@ def _shown(task: pb.Task) -> Shown:
         task.progress.note,
         tuple(step.name for step in task.steps),
         task.waits_for,
+        tuple(map(_callback_shown, task.callbacks)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import msgspec
@@ -26,11 +27,22 @@ from jackalope.core.commands import (
     WatchTasks,
 )
 from jackalope.core.effects import SignalAsked
-from jackalope.core.ids import TaskId
-from jackalope.core.task import Error, TaskSpec
+from jackalope.core.ids import NO_TASK, TaskId
+from jackalope.core.shapes.callback import Callback
+from jackalope.core.task import Error, Options, TaskSpec
 from jackalope.wire.messages import Assign, Ended, Hello, Manage, Nack, Query, Result, Welcome
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
+from tests.conformance.driver import (
+    Attempt,
+    DoneStep,
+    Ends,
+    Filled,
+    NewTask,
+    Page,
+    Refused,
+    Shown,
+    ShownSchedule,
+)
 from tests.doors.harness import Peer
 
 
@@ -61,7 +73,9 @@ class NativeDriver:
 
     async def submit(self, *tasks: NewTask) -> list[Refused | None]:
         specs = [
-            TaskSpec(task.id, task.queue, task.name, "", task.priority, task.payload)
+            TaskSpec(
+                task.id, task.queue, task.name, "", task.priority, task.payload, _options_of(task)
+            )
             for task in tasks
         ]
         return await self.submit_specs(specs)
@@ -105,6 +119,9 @@ class NativeDriver:
             raise _item(acted["refused"][0][1])
         return "requested" if acted["requested"] else "changed"
 
+    async def purge(self, task: TaskId) -> None:
+        assert (await self.ask(ActOnTasks(0, Action.PURGE, (task,))))["changed"] == 1
+
     async def manage(self, what: str, **about: Any) -> Any:
         return await self.ask(Manage(0, what, about))
 
@@ -147,13 +164,23 @@ class NativeDriver:
         body = await self.manage("trigger_schedule", name=name, task=task)
         return TaskId(body["tasks"][0]) if body["tasks"] else task
 
-    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
-        about = {"name": name, "since_us": since_us, "until_us": until_us}
+    async def backfill(
+        self, name: str, since_us: int, until_us: int, *, again: bool = False
+    ) -> Filled:
+        about = {"name": name, "since_us": since_us, "until_us": until_us, "again": again}
         body = await self.manage("backfill_schedule", **about)
-        return [TaskId(task) for task in body["tasks"]], body["known"]
+        tasks = [TaskId(task) for task in body["tasks"]]
+        return Filled(tasks, body["known"], body["forgotten"])
 
     async def declare(self, queue: str, **policy: int) -> None:
         await self.ask(Manage(0, "declare_queue", {"queue": queue, "changes": policy}))
+
+    async def declare_ends(self, queue: str, ends: Ends) -> None:
+        await self.manage("declare_queue", queue=queue, changes=asdict(ends))
+
+    async def ends(self, queue: str) -> Ends:
+        (view,) = await self.ask(Query(0, "queues", {"queue": queue}))
+        return Ends(view["policy"].get("callbacks", []), view["policy"].get("triggers", []))
 
     async def worker(
         self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()
@@ -268,6 +295,12 @@ def _item(refusal: dict[str, Any]) -> Refused:
     return Refused(refusal["code"], refusal["message"], refusal["retry_after_us"] / 1_000_000)
 
 
+def _options_of(task: NewTask) -> Options | None:
+    if not task.callbacks:
+        return None
+    return Options(callbacks=msgspec.convert(task.callbacks, tuple[Callback, ...]))
+
+
 def _shown(view: dict[str, Any]) -> Shown:
     error, progress = view.get("error") or {}, view.get("progress") or {}
     return Shown(
@@ -275,7 +308,7 @@ def _shown(view: dict[str, Any]) -> Shown:
         view["queue"],
         view["name"],
         view["state"],
-        view["priority"],
+        view.get("priority", 0),
         view.get("attempts", 0),
         view.get("failures", 0),
         view.get("crashes", 0),
@@ -286,4 +319,8 @@ def _shown(view: dict[str, Any]) -> Shown:
         progress.get("note", ""),
         tuple(step["name"] for step in view.get("steps", ())),
         view.get("waits_for", ""),
+        tuple(
+            (each["url"], tuple(each.get("on", ())), TaskId(each.get("task", NO_TASK)))
+            for each in view.get("callbacks", ())
+        ),
     )

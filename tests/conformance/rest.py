@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode, b64encode
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import httpx
 
 from jackalope.core.durations import parse_duration
-from jackalope.core.ids import TaskId, as_task_id, id_text
+from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from tests.conformance.broker import Ports
-from tests.conformance.driver import Attempt, DoneStep, NewTask, Page, Refused, Shown, ShownSchedule
+from tests.conformance.driver import (
+    Attempt,
+    DoneStep,
+    Ends,
+    Filled,
+    NewTask,
+    Page,
+    Refused,
+    Shown,
+    ShownSchedule,
+)
 
 #: How long to look for a signal, which a worker over HTTP gets with the answer to a heartbeat.
 _PATIENCE_S = 20.0
@@ -39,11 +50,12 @@ class RestDriver:
     async def submit(self, *tasks: NewTask) -> list[Refused | None]:
         asked = [
             {
-                "task_id": id_text(task.id),
+                "id": id_text(task.id),
                 "queue": task.queue,
-                "task_type": task.name,
+                "name": task.name,
                 "payload": b64encode(task.payload).decode(),
                 "priority": task.priority,
+                "callbacks": task.callbacks,
             }
             for task in tasks
         ]
@@ -80,6 +92,9 @@ class RestDriver:
         answer = await self.ask("POST", f"/tasks/{id_text(task)}/kill")
         return str(answer.json()["outcome"])
 
+    async def purge(self, task: TaskId) -> None:
+        await self.ask("POST", f"/tasks/{id_text(task)}/purge")
+
     async def send_event(self, task: TaskId, event: str, value: object) -> None:
         await self.ask("POST", f"/tasks/{id_text(task)}/events/{event}", json={"data": value})
 
@@ -103,7 +118,7 @@ class RestDriver:
             _us(view["next_at"]),
             view["fired"],
             tuple(map(_us, view["upcoming"])),
-            tuple((_task_id(run["task_id"]), run["how"]) for run in view["runs"]),
+            tuple((_task_id(run["task"]), run["how"]) for run in view["runs"]),
         )
 
     async def schedules(self, text: str, limit: int, cursor: str = "") -> tuple[list[str], str]:
@@ -118,17 +133,27 @@ class RestDriver:
             await self.ask("POST", f"/schedules/{name}/{action}")
 
     async def trigger(self, name: str, task: TaskId) -> TaskId:
-        asked = {"task_id": id_text(task)}
+        asked = {"task": id_text(task)}
         done = (await self.ask("POST", f"/schedules/{name}/trigger", json=asked)).json()
-        return _task_id(done["task_ids"][0]) if done["task_ids"] else task
+        return _task_id(done["tasks"][0]) if done["tasks"] else task
 
-    async def backfill(self, name: str, since_us: int, until_us: int) -> tuple[list[TaskId], int]:
-        asked = {"since": _time(since_us), "until": _time(until_us)}
+    async def backfill(
+        self, name: str, since_us: int, until_us: int, *, again: bool = False
+    ) -> Filled:
+        asked = {"since": _time(since_us), "until": _time(until_us), "again": again}
         done = (await self.ask("POST", f"/schedules/{name}/backfill", json=asked)).json()
-        return [_task_id(task) for task in done["task_ids"]], done["known"]
+        tasks = [_task_id(task) for task in done["tasks"]]
+        return Filled(tasks, done["known"], [_us(slot) for slot in done["forgotten"]])
 
     async def declare(self, queue: str, **policy: int) -> None:
         await self.ask("PUT", f"/queues/{queue}", json={"policy": policy})
+
+    async def declare_ends(self, queue: str, ends: Ends) -> None:
+        await self.ask("PUT", f"/queues/{queue}", json={"policy": asdict(ends)})
+
+    async def ends(self, queue: str) -> Ends:
+        policy = (await self.ask("GET", f"/queues/{queue}")).json()["policy"]
+        return Ends(policy["callbacks"], policy["triggers"])
 
     async def worker(
         self, name: str, queue: str, lease_s: float = 30, holding: tuple[Attempt, ...] = ()
@@ -150,7 +175,7 @@ class RestWorker:
         self._terms = {"queues": [queue], "lease_seconds": lease_s}
 
     async def join(self, *holding: Attempt) -> tuple[set[int], set[int]]:
-        held = [{"task_id": id_text(each.task), "fence": each.fence} for each in holding]
+        held = [{"task": id_text(each.task), "fence": each.fence} for each in holding]
         asked = self._terms | {"holding": held}
         joined = (await self._ask("POST", f"/workers/{self._name}/join", json=asked)).json()
         resumed, dropped = (
@@ -165,7 +190,7 @@ class RestWorker:
             payload = task["payload"]
             if payload is None:
                 where = {"worker": self._name, "fence": task["fence"]}
-                path = f"/attempts/{task['task_id']}/payload"
+                path = f"/attempts/{task['task']}/payload"
                 body = (await self._ask("GET", path, params=where)).content
             else:
                 body = b64decode(payload)
@@ -173,7 +198,7 @@ class RestWorker:
                 DoneStep(each["name"], b64decode(each["result"]), each["is_late"])
                 for each in task["steps"]
             )
-            known = (_task_id(task["task_id"]), task["fence"], task["task_type"])
+            known = (_task_id(task["task"]), task["fence"], task["name"])
             return Attempt(*known, body, task["attempt"], steps)
         return None
 
@@ -212,7 +237,7 @@ class RestWorker:
             while True:
                 path = f"/workers/{self._name}/heartbeat"
                 for asked in (await self._ask("POST", path, json={})).json()["signals"]:
-                    return _task_id(asked["task_id"]), asked["signal"]
+                    return _task_id(asked["task"]), asked["signal"]
 
     async def stopped(self, attempt: Attempt) -> None:
         await self._report(attempt, "signal", json={"answer": "stopped"})
@@ -240,21 +265,25 @@ def _refused(body: dict[str, Any]) -> Refused:
 
 
 def _shown(task: dict[str, Any]) -> Shown:
-    failure, progress = task["failure"] or {}, task["progress"] or {}
+    error, progress = task["error"] or {}, task["progress"] or {}
     return Shown(
-        _task_id(task["task_id"]),
+        _task_id(task["id"]),
         task["queue"],
-        task["task_type"],
+        task["name"],
         task["state"],
         task["priority"],
         task["attempts"],
-        task["retry_count"],
+        task["failures"],
         task["crashes"],
         task["interruptions"],
         task["reason"] or "",
-        (failure.get("type") or "", failure.get("message") or ""),
+        (error.get("type") or "", error.get("message") or ""),
         progress.get("percent"),
         progress.get("note") or "",
         tuple(step["name"] for step in task["steps"]),
         task["waits_for"] or "",
+        tuple(
+            (each["url"], tuple(each["on"]), _task_id(each["task"]) if each["task"] else NO_TASK)
+            for each in task["callbacks"]
+        ),
     )

@@ -37,7 +37,8 @@ CASES = [(door, name) for door in DRIVERS for name in BEHAVIOURS if (door, name)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBroker]:
-    opened = OpenBroker(tmp_path_factory.mktemp("open"))
+    # Nothing is called: callbacks wait in their queue.
+    opened = OpenBroker(tmp_path_factory.mktemp("open"), {"callbacks": {"enabled": False}})
     yield opened
     opened.stop()
 

@@ -1,4 +1,8 @@
-"""The backend of `django-tasks`, held to what Django documents of backends, on both databases."""
+"""The backend of Django's tasks, held to what Django documents of backends, on both databases.
+
+With the backport `django-tasks` on the Django of this environment, and with Django's own tasks in
+`build/django`, where an interpreter is that Django 6 runs on.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +19,18 @@ import pytest
 from jackalope.embedded import EmbeddedBroker
 from tests.storage.shared.servers import has_postgres, postgres
 
-pytest.importorskip("django_tasks", reason="django-tasks is not installed")
-
 WAIT_S = 120.0
+
+DJANGO_6 = Path(__file__).resolve().parents[2] / "build" / "django" / "bin" / "python"
+
+PYTHONS = {"backport": Path(sys.executable), "django 6": DJANGO_6}
 
 
 class Project:
     """Django with a database and a broker of its own."""
 
-    def __init__(self, database: str, broker: EmbeddedBroker) -> None:
+    def __init__(self, python: Path, database: str, broker: EmbeddedBroker) -> None:
+        self.python = str(python)
         self.variables = {
             **os.environ,
             "DJANGO_SETTINGS_MODULE": "tests.contrib.django_project.settings",
@@ -34,7 +41,7 @@ class Project:
 
     def run(self, *arguments: str) -> str:
         done = subprocess.run(
-            [sys.executable, *arguments],
+            [self.python, *arguments],
             env=self.variables,
             capture_output=True,
             text=True,
@@ -44,39 +51,46 @@ class Project:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    def drive(self, scenario: str) -> None:
-        self.run("-m", "tests.contrib.django_project.drive", scenario)
+    def drive(self, *scenarios: str) -> None:
+        self.run("-m", "tests.contrib.django_project.drive", *scenarios)
 
-    def worker(self, backend: str = "default") -> subprocess.Popen[Any]:
-        command = [sys.executable, "-m", "django", "jackalope_worker", "--backend", backend]
+    def worker(self) -> subprocess.Popen[Any]:
+        command = [self.python, "-m", "django", "jackalope_worker", "--concurrency", "1"]
         return subprocess.Popen(command, env=self.variables)
 
 
+@pytest.fixture(params=PYTHONS)
+def python(request: pytest.FixtureRequest) -> Path:
+    path = PYTHONS[request.param]
+    if request.param == "backport":
+        pytest.importorskip("django_tasks", reason="django-tasks is not installed")
+    elif not path.exists():
+        pytest.skip("no Django 6 in build/django: it needs Python 3.12 or newer; see `make django`")
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def project(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Project]:
+def project(request: pytest.FixtureRequest, python: Path, tmp_path: Path) -> Iterator[Project]:
     broker = EmbeddedBroker()
     try:
         if request.param == "sqlite":
-            yield Project(f"sqlite={tmp_path / 'db'}", broker)
+            yield Project(python, f"sqlite={tmp_path / 'db'}", broker)
         elif has_postgres():
             with postgres() as where:
                 fields = dict(part.split("=") for part in where.split())
-                yield Project(f"postgresql={fields['port']}", broker)
+                yield Project(python, f"postgresql={fields['port']}", broker)
         else:
             pytest.skip("PostgreSQL is not installed")
     finally:
         broker.stop()
 
 
-def test_results_transactions_and_the_admin(project: Project) -> None:
+def test_promises_transactions_and_the_admin(project: Project) -> None:
     assert "No changes detected" in project.run("-m", "django", "makemigrations", "--check")
-    project.drive("choices")
+    project.drive("waiting")
     worker = project.worker()
     try:
-        project.drive("results")
-        project.drive("asynchronous")
-        project.drive("transactional")
-        project.drive("admin")
+        project.drive("served", "transactional", "admin")
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(WAIT_S) == 0
     finally:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
 
 from jackalope import ConfigError, Jackalope, TaskFailed, current
 from jackalope.contrib.asgi import lifespan
@@ -152,9 +155,48 @@ def test_a_notebook_shows_a_bar_until_the_end() -> None:
     with_broker(app, test)
 
 
-def test_without_ipython_it_says_so() -> None:
-    async def test() -> None:
-        with pytest.raises(ConfigError, match="there is no IPython here"):
-            await watch(Jackalope().handle(bytes(15) + b"x"))
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    """Give a real IPython, as a kernel has it, which keeps what is displayed."""
+    made: Any = InteractiveShell.instance()
+    made.display_pub = CapturingDisplayPublisher()
+    made.history_manager.enabled = False
+    try:
+        yield made
+    finally:
+        InteractiveShell.clear_instance()
 
-    asyncio.run(test())
+
+def test_a_cell_shows_one_bar_that_is_replaced(shell: Any) -> None:
+    app = Jackalope("jackalope://nowhere.invalid")
+
+    @app.task(delay=0.2)
+    async def work() -> int:
+        current().progress(40, "half")
+        return 7
+
+    shell.push({"watch": watch, "work": work, "app": app})
+    with embedded(app):
+        cell = "async with app:\n    got = await watch(await work.submit())"
+        ran = shell.run_cell(cell, store_history=False)
+        ran.raise_error()
+    assert shell.user_ns["got"] == 7
+    first, *others = shell.display_pub.outputs
+    assert not first.get("update")
+    assert others
+    assert all(each["update"] for each in others)
+    assert len({each["transient"]["display_id"] for each in (first, *others)}) == 1
+    shown = [each["data"]["text/html"] for each in others]
+    assert any("width:40.0%" in each for each in shown)
+    assert "succeeded" in shown[-1]
+
+
+def test_outside_a_notebook_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def told() -> str:
+        with pytest.raises(ConfigError) as caught:
+            await watch(Jackalope().handle(bytes(15) + b"x"))
+        return str(caught.value)
+
+    assert asyncio.run(told()) == "watch: this is no notebook; pass show="
+    monkeypatch.setitem(sys.modules, "IPython", None)
+    assert asyncio.run(told()) == "watch: there is no IPython here; pass show="

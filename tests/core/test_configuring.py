@@ -33,7 +33,7 @@ def test_all_are_carried_out() -> None:
     driver = Driver()
     assert driver.send(DeclareAll(declarations=GOOD)) == Accepted(4)
     world = driver.core.book.namespaces["default"]
-    assert (set(world.queues), world.limits) == ({"a", "b"}, {"gpu": 1})
+    assert (set(world.queues), world.gates.tags) == ({"a", "b"}, {"gpu": 1})
     assert world.queues["a"].policy.retries == 3
     assert len(driver.journal) == 1
 

@@ -104,6 +104,10 @@ def release(driver: Driver) -> Answered | None:
     return driver.release(1)
 
 
+def throttle(driver: Driver) -> Answered | None:
+    return driver.fail(1, Verdict.THROTTLED)
+
+
 def suspend(driver: Driver) -> Answered | None:
     return driver.suspend(1, 0, "sleep", after_us=SECOND)
 
@@ -151,6 +155,11 @@ CAUSES: dict[Event, list[Cause]] = {
         Cause(suspend, signalled(Action.PAUSE)),
         Cause(suspend, signalled(Action.KILL)),
     ],
+    Event.THROTTLE: [
+        Cause(throttle),
+        Cause(throttle, signalled(Action.PAUSE)),
+        Cause(throttle, signalled(Action.KILL)),
+    ],
     Event.STOP: [Cause(stop, signalled(Action.PAUSE)), Cause(stop, signalled(Action.KILL))],
     Event.LOSE: [
         Cause(lose),
@@ -185,6 +194,7 @@ REPORTS = (
     Event.FAIL,
     Event.RELEASE,
     Event.SUSPEND,
+    Event.THROTTLE,
     Event.STOP,
 )
 
@@ -194,6 +204,8 @@ UNREACHED = {
     *((state, Event.RETRY, to) for state in (State.DEAD, State.KILLED) for to in RESTING),
     *((state, event, State.SCHEDULED) for state in LEASED for event in (Event.RELEASE, Event.LOSE)),
     (State.SCHEDULED, Event.UNBLOCK, State.READY),
+    # Only where a limit has its key: `tests/scenarios/limits-throttled.txt`.
+    *((state, Event.THROTTLE, State.READY) for state in LEASED),
     *((state, Event.COMPLETE, to) for state in (State.WAITING, State.PAUSED) for to in ENDED),
     *(
         (state, Event.REPLACE, to)

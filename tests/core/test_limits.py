@@ -67,6 +67,9 @@ from jackalope.core.limits import (
     HEADERS_BYTES_MAX,
     HELPERS_PER_FANOUT_MAX,
     ITEMS_PER_COMMAND_MAX,
+    KEY_NAME_CHARS_MAX,
+    KEY_VALUE_CHARS_MAX,
+    KEYS_PER_TASK_MAX,
     KEYS_PER_WORKER_MAX,
     LEASE_US_MAX,
     LEASE_US_MIN,
@@ -91,8 +94,9 @@ from jackalope.core.refusals import Code
 from jackalope.core.shapes.exchange import Binding, Exchange, Kind, Rule
 from jackalope.core.state.changes import Tally
 from jackalope.core.task import BlobRef, Error, encoded_size
-from tests.core import test_pool_limits, test_step_limits
+from tests.core import test_namespaces, test_pool_limits, test_step_limits
 from tests.core.callbacks.limits import *  # noqa: F403
+from tests.core.contracts import test_contracts
 from tests.core.driving import (
     NOW_US,
     Driver,
@@ -103,8 +107,12 @@ from tests.core.driving import (
     task_id,
 )
 from tests.core.flows import test_flow_limits
+from tests.core.limiting import test_limits as key_limits
 from tests.core.pacing import test_submits
 from tests.core.schedules.limits import *  # noqa: F403
+from tests.core.state.fair_limits import *  # noqa: F403
+from tests.core.tasks import test_placement
+from tests.doors.http.rest import test_logs
 from tests.wire.shapes import nested
 
 CONSTANTS = sorted(name for name in vars(limits) if name.endswith(("_MAX", "_MIN")))
@@ -132,7 +140,17 @@ def submit_many(driver: Driver, count: int, **fields: Any) -> None:
 def test_every_limit_has_a_test() -> None:
     assert CONSTANTS
     for name in CONSTANTS:
-        others = (test_step_limits, test_flow_limits, test_pool_limits, test_submits)
+        others = (
+            test_step_limits,
+            test_flow_limits,
+            test_pool_limits,
+            test_submits,
+            test_contracts,
+            test_namespaces,
+            test_placement,
+            key_limits,
+            test_logs,
+        )
         tests = {*globals(), *(each for module in others for each in vars(module))}
         assert f"test_{name.lower()}" in tests, f"{name} is not tested"
 
@@ -191,6 +209,25 @@ def test_tags_per_task_max(driver: Driver) -> None:
     tags = tuple(map(str, range(TAGS_PER_TASK_MAX + 1)))
     assert_refused(driver, driver.submit(1, tags=tags), Code.INVALID, TAGS_PER_TASK_MAX)
     assert_accepted(driver.submit(2, tags=tags[1:]))
+
+
+def test_keys_per_task_max(driver: Driver) -> None:
+    most = {str(number): "v" for number in range(KEYS_PER_TASK_MAX)}
+    assert_accepted(driver.submit(1, keys=most))
+    more = driver.submit(2, keys={**most, "one more": "v"})
+    assert_refused(driver, more, Code.INVALID, KEYS_PER_TASK_MAX)
+
+
+def test_key_name_chars_max(driver: Driver) -> None:
+    assert_accepted(driver.submit(1, keys={"x" * KEY_NAME_CHARS_MAX: "v"}))
+    longer = driver.submit(2, keys={"x" * (KEY_NAME_CHARS_MAX + 1): "v"})
+    assert_refused(driver, longer, Code.INVALID, KEY_NAME_CHARS_MAX)
+
+
+def test_key_value_chars_max(driver: Driver) -> None:
+    assert_accepted(driver.submit(1, keys={"k": "x" * KEY_VALUE_CHARS_MAX}))
+    longer = driver.submit(2, keys={"k": "x" * (KEY_VALUE_CHARS_MAX + 1)})
+    assert_refused(driver, longer, Code.INVALID, KEY_VALUE_CHARS_MAX)
 
 
 def test_tag_chars_max(driver: Driver) -> None:

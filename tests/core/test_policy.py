@@ -55,6 +55,11 @@ DEFAULTS: dict[str, Any] = {
     "retry_jitter": 0.2,
     "callbacks": (),
     "triggers": (),
+    "fair_by": "",
+    "fair_weights": {},
+    "weight": 0,
+    "on_misfit": "refuse",
+    "needs": {},
 }
 
 #: What the published designs ask for, in their words, where we have the field.
@@ -145,6 +150,7 @@ NOT_NEGATIVE = [
     "cache_us",
     "cache_entries",
     "cache_bytes",
+    "weight",
 ]
 
 

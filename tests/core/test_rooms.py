@@ -83,8 +83,8 @@ def handle(core: Core, at_us: int, command: Command) -> tuple[list[object], list
 
 def test_deadlines_are_as_many_as_the_architecture_says() -> None:
     page = Path(__file__).parents[2] / "docs/explanation/architecture.md"
-    assert len(ROOMS.deadlines) == 13
-    assert "There are thirteen kinds, " in page.read_text()
+    assert len(ROOMS.deadlines) == 15
+    assert "There are fifteen kinds, " in page.read_text()
 
 
 def driver_with_bells() -> Driver:
@@ -108,7 +108,7 @@ def test_a_deadline_leads_to_a_record_and_a_message() -> None:
         [TagLimited(NOW_US + SECOND, "default", "bell", 1)],
         [SendToSession(1, LeaseLost())],
     )
-    assert core.book.namespaces["default"].limits == {"bell": 1}
+    assert core.book.namespaces["default"].gates.tags == {"bell": 1}
     assert core.next_deadline_us() is None
 
 

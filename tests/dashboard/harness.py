@@ -52,7 +52,7 @@ class House:
                 stdout=output,
                 stderr=output,
             )
-        wait_until(lambda: name in {each["worker_id"] for each in self.get("workers")}, name)
+        wait_until(lambda: name in {each["worker"] for each in self.get("workers")}, name)
 
     def restart_broker(self) -> None:
         """Start the broker again where it was."""
@@ -72,12 +72,12 @@ class House:
 
     def submit(self, name: str, *arguments: object, queue: str, **options: Any) -> str:
         """Submit a task as a client of another language would, and return its id."""
-        body = {"task_type": name, "queue": queue, **encoded([list(arguments), {}]), **options}
-        task_id: str = self.post("tasks", body)["task_id"]
+        body = {"name": name, "queue": queue, **encoded([list(arguments), {}]), **options}
+        task_id: str = self.post("tasks", body)["id"]
         return task_id
 
     def submit_many(self, number: int, name: str, queue: str, **options: Any) -> None:
-        task = {"task_type": name, "queue": queue, **options}
+        task = {"name": name, "queue": queue, **options}
         for at in range(0, number, 10_000):
             self.post("tasks/batch", {"tasks": [task] * min(10_000, number - at)})
 

@@ -48,16 +48,16 @@ def _fill(house: House) -> dict[str, str]:
     for number in range(40):
         house.submit("resize", f"photo-{number:03}.jpg", 320, queue="images")
     for number in range(3):
-        house.submit("charge", number, queue="payments", max_retries=0)
+        house.submit("charge", number, queue="payments", retries=0)
     house.submit_many(12, "archive", "cold", priority=90)
     running = house.submit("report", str(house.gate), queue="reports", tags=["nightly"])
     for number in range(4):
-        house.submit("resize", f"page-{number}.png", 800, queue="images", parent_id=running)
-    house.submit("resize", "cover.png", 1200, queue="images", dependencies=[running])
-    flow = house.post("flows", _flow())["flow_id"]
+        house.submit("resize", f"page-{number}.png", 800, queue="images", parent=running)
+    house.submit("resize", "cover.png", 1200, queue="images", depends_on=[running])
+    flow = house.post("flows", _flow())["id"]
     house.post("schedules/nightly", _NIGHTLY, method="PUT")
     house.post("limits/nightly", {"limit": 2}, method="PUT")
-    asked = {"task_type": "resize", "queue": "images", "payload": "W1siYS5wbmciLCA4XSwge31d"}
+    asked = {"name": "resize", "queue": "images", "payload": "W1siYS5wbmciLCA4XSwge31d"}
     for _ in range(3):
         house.post("requests", {**asked, "headers": {"content": "json"}})
     house.wait_for(flow, "succeeded")
@@ -86,7 +86,7 @@ _NIGHTLY = {"queue": "cold", "task": "archive", "cron": "0 3 * * *", "zone": "Eu
 
 def _flow() -> dict[str, object]:
     def node(name: str, **more: object) -> dict[str, object]:
-        return {"name": name, "task_type": "resize", "args": [f"{name}.png", 64], **more}
+        return {"node": name, "name": "resize", "args": [f"{name}.png", 64], **more}
 
     return {
         "name": "album",

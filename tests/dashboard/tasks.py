@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 import zlib
@@ -74,3 +75,21 @@ async def order(number: int) -> str:
 @app.task(queue="payments", name="charge", retries=0)
 async def charge(customer: int) -> None:
     raise ValueError(f"customer {customer} has no card")
+
+
+@app.task(queue="reports", name="chat", retries=1)
+async def chat(gate: str) -> str:
+    """Print and log in every way, fail once, and wait until somebody opens the gate."""
+    log = logging.getLogger("shop.orders")
+    attempt = current().attempt
+    for number in range(20):
+        print(f"order {number} packed in attempt {attempt}")
+    log.warning("the scales are slow")
+    print("\x1b[31mred\x1b[0m <script>document.title = 'hacked'</script>")
+    if attempt == 1:
+        log.error("no card for customer 17")
+        raise ValueError("customer 17 has no card")
+    while not os.access(gate, os.F_OK):  # noqa: ASYNC110 - another process makes the file
+        await asyncio.sleep(0.02)
+    print("all orders are packed")
+    return "packed"

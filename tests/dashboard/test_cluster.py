@@ -85,7 +85,7 @@ def test_a_visitor_stays_signed_in_when_the_leader_is_killed(
         brokers.leader()
         answer = httpx.post(
             f"http://{follower.address('http')}/api/v1/tasks",
-            json={"queue": "afterwards", "task_type": "t"},
+            json={"queue": "afterwards", "name": "t"},
             headers={"Authorization": f"Bearer {token}"},
             timeout=30,
         )

@@ -27,12 +27,12 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def node(name: str, task: str = "resize", **more: object) -> dict[str, object]:
     arguments = [f"{name}.png", 8] if task == "resize" else [7]
     queue = "images" if task == "resize" else "payments"
-    return {"name": name, "task_type": task, "args": arguments, "queue": queue, **more}
+    return {"node": name, "name": task, "args": arguments, "queue": queue, **more}
 
 
 def submit(house: House, name: str, *nodes: dict[str, object], **more: object) -> str:
     body = {"name": name, "queue": "images", "nodes": list(nodes), **more}
-    flow: str = house.post("flows", body)["flow_id"]
+    flow: str = house.post("flows", body)["id"]
     return flow
 
 
@@ -64,7 +64,7 @@ def test_a_flow_has_progress_a_graph_and_bars(house: House, open_page: Open) -> 
 
 
 def test_a_flow_that_failed_says_why_and_is_retried(house: House, open_page: Open) -> None:
-    charge = node("charge", "charge", max_retries=0)
+    charge = node("charge", "charge", retries=0)
     flow = submit(house, "order", charge, node("ship", after=["charge"]))
     house.wait_for(flow, "dead")
     page = open_page(f"{house.url}/#/flows/{flow}")

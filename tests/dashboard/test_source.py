@@ -15,6 +15,7 @@ import pytest
 from jackalope.core.commands import Action
 from jackalope.core.lifecycle import TRANSITIONS, Event, State, can_lead
 from jackalope.core.policy import SAME_OF_QUEUES, Done, OnLost, OnRestart, Policy
+from jackalope.core.shapes.contract import OnMisfit
 
 SOURCE = Path(__file__).resolve().parents[2] / "dashboard"
 
@@ -61,7 +62,7 @@ def test_policy_form_knows_every_field() -> None:
     fields = re.findall(r'field\("(\w+)",[^\n]*?(?:\[(.*?)\])?\),', read("policy.ts"))
     known = {name for name, _ in fields}
     # Lists are shown by the command line and REST, and changed there.
-    lists = {"callbacks", "triggers"}
+    lists = {"callbacks", "triggers", "fair_weights", "needs"}
     every = {field.name.removesuffix("_us") for field in msgspec.structs.fields(Policy)}
     assert known == every - lists
     choices = {name: set(re.findall(r'"(\w+)"', given)) for name, given in fields if given}
@@ -70,6 +71,7 @@ def test_policy_form_knows_every_field() -> None:
         "on_restart": OnRestart,
         "done": Done,
         "same": SAME_OF_QUEUES,
+        "on_misfit": OnMisfit,
     }
     assert choices == {name: {str(each) for each in kind} for name, kind in kinds.items()}
 

@@ -71,7 +71,7 @@ def test_rows_say_what_a_task_is_about(house: House, open_page: Open) -> None:
 
 
 def test_errors_payloads_and_times_are_searched(house: House, open_page: Open) -> None:
-    failed = house.submit("charge", 7, queue="payments", max_retries=0)
+    failed = house.submit("charge", 7, queue="payments", retries=0)
     house.wait_for(failed, "dead")
     house.submit("sift", "needle", queue="hay", held=True)
     page = open_page(f"{house.url}/#/tasks")
@@ -113,9 +113,9 @@ def test_rows_are_reached_by_keyboard(house: House, open_page: Open) -> None:
 
 
 def test_a_task_that_died_of_another_links_it(house: House, open_page: Open) -> None:
-    cause = house.submit("charge", 9, queue="payments", max_retries=0)
+    cause = house.submit("charge", 9, queue="payments", retries=0)
     house.wait_for(cause, "dead")
-    victim = house.submit("resize", "x.png", 1, queue="images", dependencies=[cause])
+    victim = house.submit("resize", "x.png", 1, queue="images", depends_on=[cause])
     house.wait_for(victim, "dead")
     page = open_page(f"{house.url}/#/task/{victim}")
     expect(page.get_by_role("region", name="Why")).to_contain_text(cause)
@@ -128,7 +128,7 @@ def test_a_task_that_died_of_another_links_it(house: House, open_page: Open) -> 
 def test_relatives_come_in_pages(house: House, open_page: Open) -> None:
     parent = house.submit("sift", "parent", queue="family", held=True)
     for number in range(14):
-        house.submit("sift", number, queue="family", held=True, parent_id=parent)
+        house.submit("sift", number, queue="family", held=True, parent=parent)
     page = open_page(f"{house.url}/#/task/{parent}")
     card = page.get_by_role("region", name="Relatives")
     expect(card).to_contain_text("children: 1 to 12 of 14")
@@ -146,9 +146,9 @@ def test_a_queue_without_a_worker_is_marked(house: House, open_page: Open) -> No
 
 
 def test_answers_are_pinned_and_purged(house: House, open_page: Open) -> None:
-    body = {"task_type": "resize", "queue": "images", "payload": "W1siYS5wbmciLCA4XSwge31d"}
+    body = {"name": "resize", "queue": "images", "payload": "W1siYS5wbmciLCA4XSwge31d"}
     served = house.post("requests", {**body, "headers": {"content": "json"}})
-    house.wait_for(served["task_id"], "succeeded")
+    house.wait_for(served["task"], "succeeded")
     page = open_page(f"{house.url}/#/cache")
     row = page.locator("tbody tr")
     expect(row).to_contain_text("resize")

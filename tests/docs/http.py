@@ -8,6 +8,7 @@ from jackalope.doors.http.app import HttpDoor, build
 from jackalope.doors.http.errors import STATUS
 from jackalope.doors.http.openapi import describe
 from jackalope.doors.http.rest.schemas import STATES
+from jackalope.doors.http.vocabulary import aliases
 from jackalope.storage import Level, Storage
 from tests.docs.blocks import Table
 
@@ -51,4 +52,18 @@ def words() -> Table:
     return Table(("`status`", "`state`"), rows)
 
 
-HTTP = {"routes": routes, "statuses": statuses, "words": words}
+def fields() -> Table:
+    """List every field that has an alias, and where."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for shape, alias in aliases().items():
+        for ours, theirs in alias.names.items():
+            if ours in shape.__struct_fields__:
+                where.setdefault((ours, theirs), []).append(f"`{shape.__name__}`")
+    rows = [
+        (f"`{theirs}`", f"`{ours}`", ", ".join(sorted(shapes)))
+        for (ours, theirs), shapes in sorted(where.items(), key=lambda each: each[0][1])
+    ]
+    return Table(("alias", "field", "shapes"), rows)
+
+
+HTTP = {"routes": routes, "aliases": fields, "statuses": statuses, "words": words}

@@ -69,10 +69,20 @@ from jackalope.core.shapes.flow import (
     NodeSettings,
     OnFailure,
 )
+from jackalope.core.shapes.needs import Needs
 from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import RunKind
 from jackalope.core.shapes.steps import Step
+from jackalope.core.shapes.task_log import (
+    AttemptLogView,
+    LogLevel,
+    LogLine,
+    LogLineView,
+    LogPage,
+    LogsKept,
+    LogStream,
+)
 from jackalope.core.task import (
     BlobRef,
     Envelope,
@@ -108,6 +118,7 @@ from jackalope.wire.messages import (
     Hello,
     Interest,
     Listen,
+    Logs,
     Manage,
     Moved,
     Nack,
@@ -136,6 +147,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     TaskSpec,
     Options,
     Retry,
+    Needs,
     Pace,
     Held,
     Finish,
@@ -154,6 +166,7 @@ PARTS: tuple[type[msgspec.Struct], ...] = (
     TaskEnded,
     Happened,
     Interest,
+    LogLine,
 )
 #: What answers are made of, and the one part of a request that is named: maps by key.
 MAPS: tuple[type[msgspec.Struct], ...] = (
@@ -163,6 +176,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     AcceptedRequests,
     Served,
     Part,
+    LogsKept,
     Joined,
     Acted,
     Declared,
@@ -171,6 +185,9 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     ApiKey,
     views.AnswerView,
     views.ApiKeyView,
+    views.ActPage,
+    views.ActView,
+    views.NamespaceView,
     views.TaskPage,
     views.TaskView,
     views.ErrorView,
@@ -180,12 +197,19 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.SentEventView,
     Callback,
     views.CallbackView,
+    views.PaceView,
     views.HistoryEntryView,
+    LogPage,
+    LogLineView,
+    AttemptLogView,
     views.ExplanationView,
     views.CauseView,
     views.QueueView,
     views.WorkerView,
     views.LimitView,
+    views.KeyLimitView,
+    views.GateView,
+    views.ShareView,
     views.BatchView,
     views.StatsView,
     views.SeriesView,
@@ -199,6 +223,7 @@ MAPS: tuple[type[msgspec.Struct], ...] = (
     views.NodeView,
     views.AttemptView,
     views.SchedulePage,
+    views.ContractView,
     views.ScheduleView,
     views.RunView,
     PoolSet,
@@ -278,6 +303,8 @@ def words() -> Table:
         CallStage,
         GroupAction,
         How,
+        LogLevel,
+        LogStream,
         OnDependency,
         OnFailure,
         Pacing,
@@ -421,6 +448,13 @@ EXAMPLES: dict[str, AnyMessage] = {
     "help ask": HelpAsked(18, TASK, "images", "score", "10.0.0.7:40123", "dG9rZW4", ""),
     "help end": EndHelp(13, 18, ""),
     "upload": Upload(14, 1, b"the last", True),
+    "logs": Logs(
+        16,
+        TASK,
+        18,
+        [LogLine(1, 1_750_000_000_000_000, "half way", LogLevel.INFO, LogStream.LOG, "shop")],
+        1,
+    ),
     "fetch": Fetch(15, TASK, 18, 1048576, 262144),
     "step": RecordStep(16, TASK, 18, 0, "charge", b"\xa4paid", 1500),
     "suspend": Suspend(17, TASK, 18, 1, "wait for approved", 86_400_000_000, "approved"),

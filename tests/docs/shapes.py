@@ -34,6 +34,9 @@ from jackalope.core.shapes.flow import (
     NodeState,
     Undo,
 )
+from jackalope.core.shapes.limit import LimitSettings
+from jackalope.core.shapes.namespace import NamespaceSettings
+from jackalope.core.shapes.needs import Needs
 from jackalope.core.shapes.pace import Pace
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
@@ -52,7 +55,7 @@ from jackalope.core.task import (
     TaskRow,
     TaskSpec,
 )
-from jackalope.storage.data_folder import HISTORY, SERIES, Storage
+from jackalope.storage.data_folder import HISTORY, LOGS, SERIES, Storage
 from jackalope.storage.journals import DATABASE, JournalKind
 from tests.docs.attributes import attributes_of
 from tests.docs.blocks import Block, Table
@@ -73,6 +76,7 @@ SHARED: tuple[type[msgspec.Struct], ...] = (
     TaskSpec,
     Options,
     Retry,
+    Needs,
     Pace,
     Error,
     Envelope,
@@ -300,6 +304,8 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
     "explanation/tree.md": {"packages": packages},
     "reference/policies.md": {"fields": partial(settings_fields, Policy), "presets": presets},
     "reference/pools.md": {"fields": partial(settings_fields, PoolSettings)},
+    "reference/namespaces.md": {"fields": partial(settings_fields, NamespaceSettings)},
+    "reference/key-limits.md": {"fields": partial(settings_fields, LimitSettings)},
     "reference/schedules.md": {"fields": partial(settings_fields, ScheduleSettings)},
     "reference/refusals.md": {"codes": refusals},
     "reference/limits.md": {"core": core_limits, "broker": broker_limits},
@@ -322,6 +328,7 @@ PAGES: dict[str, dict[str, Callable[[], Block]]] = {
             DATABASE: ("batches", "writer"),
             HISTORY: ("tasks", "blobs", "entities", "answers", "meta"),
             SERIES: ("points",),
+            LOGS: ("attempts", "lines"),
         }.items()
         for table in tables
     },

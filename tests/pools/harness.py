@@ -33,6 +33,7 @@ class PoolHouse:
         pools: dict[str, dict[str, object]],
         queues: dict[str, dict[str, object]] | None = None,
         amqp: dict[str, object] | None = None,
+        launchers: dict[str, dict[str, object]] | None = None,
     ) -> None:
         self.folder = folder
         self.port, self._amqp_port = free_port(), free_port()
@@ -49,6 +50,7 @@ class PoolHouse:
                 "local": self._launcher(LIGHT_WORKER),
                 "pika": self._launcher(PIKA),
                 "nameless": self._launcher(PIKA, f"--url={self.amqp}"),
+                **(launchers or {}),
             },
             "queues": queues or {},
             "pools": {name: {"launcher": "local", **each} for name, each in pools.items()},

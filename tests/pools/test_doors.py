@@ -99,7 +99,7 @@ async def over_rest(folder: Path) -> None:
         (group,) = pool["groups"]
         assert group["launches"][0]["state"] == "ready"
         assert (group["key"], group["state"], group["wanted"]) == ("a/b", "active", 1)
-        assert (pool["groups_up"], pool["launched"], pool["failed"]) == (1, 1, 0)
+        assert (pool["up"], pool["launched"], pool["failed"]) == (1, 1, 0)
         await status_is_told(home, group["workers"][0])
         metrics = (await home.http.get("/metrics")).text
         name = '{namespace="default",queue="core",state="active"} 1.0'

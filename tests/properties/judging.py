@@ -14,6 +14,8 @@ from jackalope.core.effects import (
     Effect,
     HelpersPromised,
     Joined,
+    NamespaceGone,
+    NamespaceSet,
     NothingToClaim,
     Orders,
     PoolSet,
@@ -167,6 +169,8 @@ def answer_of(body: Answered | None) -> Answer:
             | HelpersPromised()
             | StepDone()
             | Suspended()
+            | NamespaceSet()
+            | NamespaceGone()
         ):
             return ("declared",)
 
@@ -224,9 +228,9 @@ def judge_tasks(model: Model, core: Core, stored: dict[TaskId, State]) -> None:
             assert expected.has_ended, "an unfinished task is not in memory"
             assert stored.get(task_id) is expected.state, "an ended task was lost"
     world = core.book.namespaces.get("default")
-    in_flight = {} if world is None else world.in_flight
-    tags = {tag for task in model.tasks.values() for tag in task.options.tags}
-    assert in_flight == {tag: n for tag in tags if (n := model.in_flight(tag))}
+    for tag in world.gates.tags if world is not None else ():
+        assert world is not None
+        assert world.gates.use_of_tag(tag) == model.in_flight(tag)
 
 
 def seen(task: Task) -> dict[str, Any]:

@@ -285,7 +285,9 @@ class CoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.leased())
     @rule(
         number=numbers,
-        verdict=st.sampled_from((c.Verdict.RETRY, *c.Verdict)),
+        verdict=st.sampled_from(
+            (c.Verdict.RETRY, c.Verdict.RETRY, c.Verdict.DEAD, c.Verdict.REJECT)
+        ),
         retry_after_us=st.sampled_from((0, 0, SECOND)),
     )
     def fail(self, number: int, verdict: c.Verdict, retry_after_us: int) -> None:

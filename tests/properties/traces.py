@@ -60,6 +60,10 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 _encode = msgspec.msgpack.Encoder().encode
 
 
+#: Those that there were when the first traces were kept.
+_VERDICTS = (c.Verdict.RETRY, c.Verdict.DEAD, c.Verdict.REJECT)
+
+
 class Trace:
     """A core, and what one seed makes of it.
 
@@ -307,7 +311,7 @@ class Trace:
 
     def _fail(self) -> None:
         random, session = self._random, self._a_session()
-        error, verdicts = Error("E", "message"), (*[c.Verdict.RETRY] * 3, *c.Verdict)
+        error, verdicts = Error("E", "message"), (*[c.Verdict.RETRY] * 3, *_VERDICTS)
         failed = [
             c.Fail(*each, error, random.choice(verdicts), crashed=random.random() < 0.2)
             for each in self._some(session)

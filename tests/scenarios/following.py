@@ -60,12 +60,17 @@ def _words(text: str) -> list[str]:
 
 
 def read_following(order: Order) -> dict[str, object]:
-    """Read the callbacks and triggers of a policy, as a command has them."""
+    """Read the callbacks, triggers and weights of a policy, as a command has them."""
     given: dict[str, tuple[object, ...]] = {
         "callbacks": read_callbacks(order.list("callbacks")),
         "triggers": read_triggers(order.list("triggers")),
     }
-    return {name: msgspec.to_builtins(value) for name, value in given.items() if value}
+    lists = {name: msgspec.to_builtins(value) for name, value in given.items() if value}
+    weights = order.text("fair_weights", "unset")
+    if weights == "unset":
+        return lists
+    pairs = (each.split(":") for each in weights.split(",") if each)
+    return {**lists, "fair_weights": {value: int(weight) for value, weight in pairs}}
 
 
 def serve_callbacks(stage: Stage, order: Order) -> list[str]:

@@ -8,15 +8,19 @@ from __future__ import annotations
 from functools import singledispatchmethod
 from typing import Any
 
+import msgspec
+
 from jackalope.core import commands, effects, records
 from jackalope.core.commands.amqp import ClearRule, OpenQueue, SetRule
 from jackalope.core.durations import NEVER
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.policy import DEFAULT_POLICY, Policy
+from jackalope.core.records import limits as limit_records
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.callback import Callback, Trigger
 from jackalope.core.shapes.exchange import AmqpTraits, Binding
 from jackalope.core.shapes.flow import Input
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.pool import DEFAULT_POOL, PoolSettings
 from jackalope.core.shapes.schedule import DEFAULT_SCHEDULE, RunKind, ScheduleSettings
 from jackalope.core.task import BlobRef, Body, Error, Task
@@ -31,6 +35,7 @@ _SAID: dict[type, str] = {
     effects.Declared: "declared",
     effects.PoolSet: "pool declared",
     effects.ScheduleSet: "schedule declared",
+    effects.NamespaceSet: "namespace declared",
     effects.NothingToClaim: "nothing to claim",
     effects.Suspended: "suspended",
 }
@@ -48,6 +53,7 @@ PAST = {
     Event.FAIL: "failed",
     Event.RELEASE: "released",
     Event.SUSPEND: "suspended",
+    Event.THROTTLE: "throttled",
     Event.STOP: "stopped",
     Event.LOSE: "lost",
     Event.COMPLETE: "completed",
@@ -80,7 +86,7 @@ def tell_error(error: Error | None) -> str:
     return f"error={error.type}" + (f" ({error.message})" if error.message else "")
 
 
-AnySettings = Policy | PoolSettings | ScheduleSettings
+AnySettings = Policy | PoolSettings | ScheduleSettings | LimitSettings
 
 
 def tell_settings(settings: AnySettings, default: AnySettings) -> str:
@@ -197,6 +203,25 @@ class Teller:
         if record.limit < 0:
             what = f"unlimited {record.tag}"
         return join(what, option("by", record.by), self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: limit_records.LimitSet) -> str:
+        settings, by = tell_settings(record.settings, LimitSettings()), option("by", record.by)
+        return join("set limit", record.name, settings, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: limit_records.LimitDeleted) -> str:
+        by = option("by", record.by)
+        return join("deleted limit", record.name, by, self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: limit_records.GatesClosed) -> str:
+        span = tell_duration(record.until_us - record.at_us)
+        return join("closed", *record.gates, f"for {span}", self._world(record.namespace))
+
+    @tell.register
+    def _(self, record: limit_records.BucketsFilled) -> str:
+        return join("full again", *record.gates, self._world(record.namespace))
 
     @tell.register
     def _(self, record: records.PoolDeclared) -> str:
@@ -354,6 +379,29 @@ class Teller:
         return f"throttled no more: {', '.join(record.kinds)}"
 
     @tell.register
+    def _(self, record: records.ContractDeclared) -> str:
+        versions = ",".join(each.version for each in record.versions)
+        return join("contract of", record.name, "in", record.queue, option("versions", versions))
+
+    @tell.register
+    def _(self, record: records.ContractDeleted) -> str:
+        return join("no contract of", record.name, "in", record.queue, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.NamespaceDeclared) -> str:
+        settings = msgspec.to_builtins(record.settings)
+        given = " ".join(f"{name}={value}" for name, value in settings.items())
+        return join(f"namespace {record.namespace}", given, option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.NamespaceDeleted) -> str:
+        return join(f"deleted namespace {record.namespace}", option("by", record.by))
+
+    @tell.register
+    def _(self, record: records.ActNoted) -> str:
+        return join("noted", record.act.what, record.act.outcome, option("by", record.act.by))
+
+    @tell.register
     def _(self, record: records.RequestJoined) -> str:
         return join("joined to", self._cast.name(record.task), option("by", record.by))
 
@@ -404,11 +452,15 @@ class Teller:
     def _messaging(self, body: effects.Answered) -> str:
         if isinstance(body, effects.QueueOpened):
             return f"opened {body.queue} ready={body.ready} consumers={body.consumers}"
+        if isinstance(body, effects.NamespaceGone):
+            return join("deleted", option("killed", body.killed))
         if isinstance(body, effects.Dropped):
             return f"dropped {body.count}"
         if isinstance(body, effects.SlotsRun):
             stopped = "" if body.refused is None else f"refused {self._refusal(body.refused)}"
-            return join(f"ran {len(body.tasks)}", option("known", body.known), stopped)
+            known, forgotten = body.known, len(body.forgotten)
+            left_out = (option("known", known), option("forgotten", forgotten))
+            return join(f"ran {len(body.tasks)}", *left_out, stopped)
         if isinstance(body, effects.HelpersPromised | effects.StepDone):
             return _done(body)
         if not isinstance(body, effects.Published):
@@ -431,6 +483,10 @@ class Teller:
             served = [
                 f"{self._cast.name(items[index])} {it.how} {self._cast.name(it.task)}"
                 for index, it in body.served
+            ]
+            served += [
+                f"warned of {self._cast.name(items[index])}: {warning}"
+                for index, warning in body.warnings
             ]
         accepted = [f"accepted {body.count}"] if body.count or not refused else []
         return accepted + served + refused

@@ -54,7 +54,11 @@ def backfill(stage: Stage, order: Order) -> AnyCommand:
     now_us = stage._clock_us
     since_us, until_us = order.duration_us("since"), order.duration_us("until")
     return BackfillSchedule(
-        name=name, since_us=now_us + since_us, until_us=now_us + until_us, **actor
+        name=name,
+        since_us=now_us + since_us,
+        until_us=now_us + until_us,
+        again=order.flag("again"),
+        **actor,
     )
 
 

@@ -27,15 +27,20 @@ from jackalope.core.shapes.request import IDENTITY_BYTES, Same
 from jackalope.core.state.groups import Launch
 from jackalope.core.task import BlobRef, Body, Error, OnDependency, Options, Retry, Task, TaskSpec
 from tests.scenarios.cast import Cast
+from tests.scenarios.contracting import CONTRACTING
 from tests.scenarios.flowing import FLOWING
 from tests.scenarios.following import FOLLOWING, read_callbacks, read_following
 from tests.scenarios.language import Order, ScriptError, parse_duration_us, tell_duration
+from tests.scenarios.limiting import LIMITING, read_keys
 from tests.scenarios.messaging import MESSAGING
+from tests.scenarios.needing import policy_needs, read_resources, read_task_needs
 from tests.scenarios.pacing import read_pace
 from tests.scenarios.phrases import DEFAULT, Teller, join, option, tell_task
 from tests.scenarios.scheduling import SCHEDULING, tell_schedules
+from tests.scenarios.settings import read_field
 from tests.scenarios.shelf import Shelf
 from tests.scenarios.stepping import STEPPING
+from tests.scenarios.tenants import TENANTS
 
 #: When every script begins.
 START_US = 1_750_000_000 * SECOND
@@ -114,7 +119,7 @@ class Stage:
         command = commands.SubmitTasks(
             ref=0,
             tasks=tasks,
-            session=self._client(order),
+            session=self.client(order),
             namespace=order.text("namespace", DEFAULT),
             by=order.text("by"),
             fence=order.number("fence"),
@@ -147,18 +152,20 @@ class Stage:
             identity=_identity(order.text("identity")),
             pace=read_pace(order),
             callbacks=read_callbacks(order.list("callbacks")),
+            needs=read_task_needs(order),
+            keys=read_keys(order),
         )
 
     def declare(self, order: Order) -> list[str]:
         queue = order.word("a queue")
-        following = read_following(order)
+        following = read_following(order) | policy_needs(order)
         command = commands.DeclareQueue(
             queue=queue,
             preset=order.text("preset"),
-            session=self._client(order),
+            session=self.client(order),
             namespace=order.text("namespace", DEFAULT),
             by=order.text("by"),
-            changes=following | dict(_field(Policy, *each) for each in order.rest().items()),
+            changes=following | dict(read_field(Policy, *each) for each in order.rest().items()),
         )
         return self.send(command)
 
@@ -180,7 +187,7 @@ class Stage:
 
     def declare_pool(self, order: Order) -> list[str]:
         queue, actor = order.word("a queue"), self.actor(order)
-        changes = dict(_field(PoolSettings, *each) for each in order.rest().items())
+        changes = dict(read_field(PoolSettings, *each) for each in order.rest().items())
         return self.send(commands.DeclarePool(queue=queue, changes=changes, **actor))
 
     def delete_pool(self, order: Order) -> list[str]:
@@ -237,12 +244,12 @@ class Stage:
             namespace=order.text("namespace"),
             expires_us=self.moment(order, "expires_in"),
         )
-        by, session = order.text("by"), self._client(order)
+        by, session = order.text("by"), self.client(order)
         return self.send(commands.CreateApiKey(key=key, by=by, session=session))
 
     def revoke_key(self, order: Order) -> list[str]:
         key = order.word("an id")
-        by, session = order.text("by"), self._client(order)
+        by, session = order.text("by"), self.client(order)
         return self.send(commands.RevokeApiKey(key=key, by=by, session=session))
 
     # Workers.
@@ -268,6 +275,7 @@ class Stage:
             only=order.list("only"),
             helps=-1 if order.flag("helpless") else self._fence_of(order.text("helps")),
             secret=order.text("secret", f"{worker}-secret"),
+            resources=read_resources(order),
         )
         self._cast.bind(worker, session)
         return self.send(command)
@@ -324,8 +332,8 @@ class Stage:
         error = Error(order.text("error", "ValueError"), order.text("message"))
         verdict = commands.Verdict(order.text("verdict", "retry"))
         after_us = order.duration_us("retry_after")
-        crashed = order.flag("crashed")
-        attempts = [Fail(it.task, it.fence, error, verdict, after_us, crashed) for it in held]
+        crashed, key = order.flag("crashed"), order.text("key")
+        attempts = [Fail(it.task, it.fence, error, verdict, after_us, crashed, key) for it in held]
         return self.send(commands.FailAttempts(attempts=attempts, session=session))
 
     def release(self, order: Order) -> list[str]:
@@ -472,7 +480,7 @@ class Stage:
         command = commands.WatchTasks(
             ref=0,
             tasks=tasks,
-            session=self._client(order),
+            session=self.client(order),
             namespace=namespace,
             progress=order.flag("progress"),
             only=order.list("only"),
@@ -631,9 +639,6 @@ class Stage:
         self._cast.bind(name, name)
         return self._cast.session(name)
 
-    def client(self, order: Order) -> int:
-        return self._client(order)
-
     # Who and what a command means.
 
     def task(self, name: str) -> TaskId:
@@ -646,12 +651,12 @@ class Stage:
         span_us = order.duration_us(name)
         return self._clock_us + span_us if span_us else 0
 
-    def _client(self, order: Order) -> int:
+    def client(self, order: Order) -> int:
         return self._cast.session(order.text("session", "client"))
 
     def actor(self, order: Order) -> Actor:
         return Actor(
-            session=self._client(order),
+            session=self.client(order),
             namespace=order.text("namespace", DEFAULT),
             by=order.text("by"),
         )
@@ -720,19 +725,7 @@ def _launch(launch: Launch) -> str:
     return f"{launch.id}{retired}"
 
 
-def _field(shape: type[Policy | PoolSettings], name: str, text: str) -> tuple[str, object]:
-    """Read a field of a policy or a pool; a time goes without the `_us` of its name."""
-    if f"{name}_us" in shape.__struct_fields__:
-        return f"{name}_us", parse_duration_us(text)
-    if text in {"true", "false"}:
-        return name, text == "true"
-    try:
-        return name, float(text) if "." in text else int(text)
-    except ValueError:
-        return name, text
-
-
-_SENT = {**MESSAGING, **SCHEDULING}
+_SENT = {**MESSAGING, **SCHEDULING, **CONTRACTING}
 
 _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "schedules": lambda stage, _: tell_schedules(stage.core, START_US),
@@ -771,7 +764,7 @@ _VERBS: dict[str, Callable[[Stage, Order], list[str]]] = {
     "fail": Stage.fail,
     "release": Stage.release,
     "progress": Stage.progress,
-    **(STEPPING | FOLLOWING | FLOWING),
+    **(STEPPING | FOLLOWING | FLOWING | TENANTS | LIMITING),
     "answer": Stage.answer,
     # Actions.
     "hold": Stage.act_on,

@@ -96,7 +96,7 @@ def test_invariants_are_checked_after_each_command() -> None:
     stage.act("submit t1 queue=images")
     queue = stage.core.book.queue("default", "images")
     assert queue is not None
-    queue.depth = 7
+    queue.depth = queue.namespace.depth = 7
     with pytest.raises(BrokenInvariant, match="a queue knows its depth"):
         stage.act("tick")
 

@@ -112,7 +112,7 @@ class Checker:
         demand(task.state is State.READY, "only ready tasks start", task)
         for tag in set(task.options.tags):
             held = sum(tag in self.shadow.book.tasks[other].options.tags for other in self.holders)
-            demand(held < world.limits.get(tag, 2**30), "the tag limit holds", tag, record)
+            demand(held < world.gates.tags.get(tag, 2**30), "the tag limit holds", tag, record)
         load = sum(worker == record.worker for _, worker in self.holders.values())
         demand(load < self.slots[record.worker], "the slots of a worker hold", record, load)
         known = self.names[record.worker.split(".")[0]]

@@ -16,6 +16,7 @@ from tests.simulation.flows import FlowChecker, SimFlows
 from tests.simulation.node import Node
 from tests.simulation.paces import PaceChecker, SimPacer
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
+from tests.simulation.shares import ShareChecker, SimTenants
 from tests.simulation.steps import StepChecker, StepWorker
 from tests.simulation.worker import SimWorker
 from tests.simulation.world import BEGIN_US, World
@@ -35,6 +36,7 @@ _CHECKERS: dict[str, type[Checker]] = {
     "paces": PaceChecker,
     "flows": FlowChecker,
     "callbacks": CallbackChecker,
+    "shares": ShareChecker,
 }
 
 
@@ -59,6 +61,7 @@ def simulate(
     with_paces: bool = False,
     with_flows: bool = False,
     with_callbacks: bool = False,
+    with_shares: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -72,6 +75,7 @@ def simulate(
         "paces": with_paces,
         "flows": with_flows,
         "callbacks": with_callbacks,
+        "shares": with_shares,
     }
     checker = _CHECKERS[next((kind for kind, is_with in kinds.items() if is_with), "")]()
     make_worker = StepWorker if with_steps else SimWorker
@@ -123,8 +127,11 @@ def simulate(
 
 def _planner(
     world: World, node: Node, seed: int, kinds: dict[str, bool]
-) -> SimPlanner | SimFlows | None:
-    """Return the client that has schedules or flows, if there is one."""
+) -> SimPlanner | SimFlows | SimTenants | None:
+    """Return the client that has schedules, flows or tenants, if there is one."""
+    if kinds["shares"] and isinstance(node.checker, ShareChecker):
+        node.checker.node = node
+        return SimTenants(world, node, seed)
     if kinds["schedules"]:
         return SimPlanner(world, node, seed)
     return SimFlows(world, node, seed) if kinds["flows"] else None

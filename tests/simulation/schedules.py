@@ -30,7 +30,7 @@ from jackalope.core.records import (
     TaskSubmitted,
 )
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.schedule import RunKind, ScheduleSettings, run_id
+from jackalope.core.shapes.schedule import Overlap, RunKind, ScheduleSettings, run_id
 from tests.simulation.checker import Checker, demand
 from tests.simulation.node import Node
 from tests.simulation.world import Link, World
@@ -84,6 +84,7 @@ class SimPlanner:
             rng.choice(
                 [
                     DeclareSchedule(name=name, changes=changes),
+                    DeclareSchedule(name=name, changes={"overlap": rng.choice([*Overlap])}),
                     DeclareSchedule(name=name, changes=dict(_SETTINGS[name])),
                     PauseSchedule(name=name),
                     ResumeSchedule(name=name),
@@ -133,6 +134,7 @@ class ScheduleChecker(Checker):
         self._next: dict[str, int] = {}
         self._settings: dict[str, ScheduleSettings] = {}
         self._slots: dict[tuple[str, int], TaskId] = {}
+        self._tasks: dict[str, list[TaskId]] = {name: [] for name in NAMES}
 
     def on_durable(self, records: list[AnyRecord]) -> None:
         submitted = {each.spec.id for each in records if isinstance(each, TaskSubmitted)}
@@ -145,6 +147,12 @@ class ScheduleChecker(Checker):
                 self._next[record.name] = record.next_us
             elif isinstance(record, ScheduleDeleted):
                 del self._next[record.name]
+                # Another schedule of the name does not know them, but for tasks that are there.
+                self._slots = {
+                    slot: task
+                    for slot, task in self._slots.items()
+                    if slot[0] != record.name or task not in self.ended
+                }
             elif isinstance(record, ScheduleFired):
                 self._on_fired(record, submitted)
             elif isinstance(record, SlotsMissed):
@@ -154,6 +162,26 @@ class ScheduleChecker(Checker):
                 demand(record.slot_us <= record.at_us, "only what has come is missed", record)
                 self._next[record.name] = record.next_us
         super().on_durable(records)
+        for record in records:
+            if isinstance(record, ScheduleFired):
+                self._check_overlap(record)
+
+    def _check_overlap(self, record: ScheduleFired) -> None:
+        """Demand what the schedule says about earlier tasks, however many there are of them."""
+        gone = self.ended.keys() | self.purged
+        earlier = [task for task in self._tasks[record.name] if task not in gone]
+        self._tasks[record.name] = [*earlier, record.task]
+        overlap = self._settings[record.name].overlap
+        if overlap is Overlap.ALLOW or not earlier:
+            return
+        self.counts[f"overlap {overlap}"] += 1
+        waits = self.shadow.book.tasks[record.task].waiting_for or set()
+        if record.how is RunKind.BACKFILL:
+            demand(earlier[-1] in waits or waits >= {*earlier}, "each waits in turn", record)
+            return
+        demand(overlap is not Overlap.SKIP, "no two overlap", record, earlier)
+        demand(waits >= {*earlier}, "a task waits for all before it", record, earlier)
+        demand(overlap is not Overlap.WAIT or len(earlier) == 1, "one waits", record, earlier)
 
     def _on_fired(self, record: ScheduleFired, submitted: set[TaskId]) -> None:
         demand(record.task in submitted, "a slot and its task are one batch", record)

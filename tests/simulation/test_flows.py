@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from jackalope.core import invariants
 from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.flows import actions, progress
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.records import TaskRevived
-from jackalope.core.shapes.flow import MEMBERS_FROM, Input, NodeState
+from jackalope.core.shapes.flow import NodeState
 from jackalope.core.state import book, flows
 from jackalope.core.task import Task, TaskRow, from_row, to_row
 from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
+from tests.simulation.flow_bugs import join_too_early, lose_joins, mix_inputs
 from tests.simulation.run import Report, simulate
 
 _SEEDS = 20
@@ -50,29 +50,12 @@ def _caught() -> str:
 
 
 def test_a_join_is_lost(monkeypatch: Patch) -> None:
-    """The end of a node is not counted with those that wait for its group."""
-    original = flows.arrive
-
-    def forgetful(whole: Any, task: Task, ended: Task, place: int) -> None:
-        if place < MEMBERS_FROM or ended.id[-1] % 4:
-            original(whole, task, ended, place)
-
-    monkeypatch.setattr(flows, "arrive", forgetful)
+    lose_joins(monkeypatch)
     assert _caught()
 
 
 def test_a_join_goes_on_too_early(monkeypatch: Patch) -> None:
-    """One node more is counted than has ended."""
-    original = flows.prospect
-
-    def hasty(state: Any, task: Task) -> flows.Prospect:
-        own = flows.node_state(task)
-        total, _ = flows.awaited(state, task)
-        is_near = own.succeeded and own.succeeded + own.failed == total - 1
-        return flows.Prospect.GO if is_near else original(state, task)
-
-    monkeypatch.setattr(progress, "prospect", hasty)
-    monkeypatch.setattr(invariants, "prospect", hasty)
+    join_too_early(monkeypatch)
     assert "a join goes on when" in _caught()
 
 
@@ -104,13 +87,7 @@ def test_a_restart_loses_inputs(monkeypatch: Patch) -> None:
 
 
 def test_an_input_is_of_another_node(monkeypatch: Patch) -> None:
-    original = flows.input_of
-
-    def mixed(task: Task) -> Input:
-        each = original(task)
-        return Input(each.node, each.task, each.state, b"not it") if task.id[-1] % 4 == 0 else each
-
-    monkeypatch.setattr(flows, "input_of", mixed)
+    mix_inputs(monkeypatch)
     assert "an input is what the node left" in _caught()
 
 

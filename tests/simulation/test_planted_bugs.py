@@ -22,7 +22,7 @@ from jackalope.core.lifecycle import Event, State
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.state.book import Book
-from jackalope.core.state.queue import Namespace
+from jackalope.core.state.gates import Gates
 from jackalope.core.state.roster import Worker
 from jackalope.core.state.timers import Timers
 from jackalope.core.task import Task
@@ -83,9 +83,9 @@ def test_acknowledged_batch_lost() -> None:
 
 def test_tags_not_held(monkeypatch: Patch) -> None:
     """Leases take no slot of their tags."""
-    monkeypatch.setattr(Namespace, "hold_tags", lambda self, task: None)
-    monkeypatch.setattr(Namespace, "free_tags", lambda self, task, tasks: None)
-    assert "tag" in _caught()
+    monkeypatch.setattr(Gates, "hold", lambda *_: {})
+    monkeypatch.setattr(Gates, "free", lambda *_: None)
+    assert "leases hold slots" in _caught()
 
 
 def test_slots_ignored(monkeypatch: Patch) -> None:

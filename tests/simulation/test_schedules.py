@@ -11,8 +11,9 @@ from jackalope.core.context import Context
 from jackalope.core.records import ScheduleFired
 from jackalope.core.schedules import firing, slots
 from jackalope.core.shapes.schedule import Schedule, run_id
-from jackalope.core.state import apply
+from jackalope.core.state import apply, schedules
 from jackalope.core.state.book import Book
+from jackalope.core.task import Task
 from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
 from tests.simulation.run import Report, simulate
@@ -98,3 +99,25 @@ def test_the_task_and_the_slot_in_two_commands(monkeypatch: Patch) -> None:
 
     monkeypatch.setattr(firing, "_submit", late)
     assert "a slot and its task are one batch" in _caught()
+
+
+def test_an_old_task_is_overlooked(monkeypatch: Patch) -> None:
+    """A schedule looks at the last tasks that it names, and at no others."""
+    original = firing._unfinished
+
+    def short(ctx: Context, schedule: Schedule) -> list[Task]:
+        named = {run.task for run in schedule.runs[-1:]}
+        return [task for task in original(ctx, schedule) if task.id in named]
+
+    monkeypatch.setattr(firing, "_unfinished", short)
+    caught = _caught()
+    assert any(
+        each in caught for each in ("no two overlap", "a task waits for all before it", "one waits")
+    )
+
+
+def test_a_slot_is_forgotten_with_its_task(monkeypatch: Patch) -> None:
+    """A backfill looks for the task alone."""
+    monkeypatch.setattr(Schedule, "has_fired", lambda *_: False)
+    monkeypatch.setattr(schedules, "RUNS_PER_SCHEDULE_MAX", 2)
+    assert "a slot fires once" in _caught()

@@ -387,7 +387,7 @@ def test_a_folder_of_format_4_keeps_everything(tmp_path: Path) -> None:
         assert (traits := default.queues["letters"].traits) is not None
         assert traits.arguments == {"x-max-length": 3}
         assert other.queues["answers"].paused_by == "ann"
-        assert (default.limits, other.limits) == ({"gpu": 0}, {"disk": 4})
+        assert (default.gates.tags, other.gates.tags) == ({"gpu": 0}, {"disk": 4})
         assert (default.tallies["w1"].succeeded, default.tallies["w1"].failed) == (1, 0)
         assert {key.id: key.permissions for key in book.api_keys.values()} == {
             "a0": (Permission.ADMIN,),

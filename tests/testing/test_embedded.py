@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,13 @@ def test_an_application_may_have_one_after_the_other() -> None:
     for _ in range(2):
         with embedded(shop):
             assert asyncio.run(run_one()) == "Hello, Bo!"
+
+
+def test_a_worker_that_has_not_begun_is_stopped_too() -> None:
+    for _ in range(10):
+        with embedded(shop):
+            pass
+        assert not [each for each in threading.enumerate() if each.name == "jackalope-worker"]
 
 
 def test_isolated_tasks_run_in_another_process() -> None:

@@ -90,6 +90,7 @@ class Shapes:
             inspect.UnionType: self._union,
             inspect.ListType: lambda info: self._list(info.item_type),
             inspect.VarTupleType: lambda info: self._list(info.item_type).map(tuple),
+            inspect.TupleType: lambda info: st.tuples(*map(self._of, info.item_types)),
             inspect.DictType: lambda info: st.dictionaries(
                 self._of(info.key_type), self._of(info.value_type), max_size=3
             ),

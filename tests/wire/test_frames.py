@@ -49,6 +49,7 @@ def test_numbers_are_for_ever() -> None:
         (32, "SUSPEND"),
         (33, "FLOW"),
         (34, "ADD"),
+        (35, "LOGS"),
     ]
 
 

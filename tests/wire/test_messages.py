@@ -131,7 +131,7 @@ def test_defaults_are_not_shared() -> None:
 
 
 @pytest.mark.parametrize("codec", [broker_codec(), peer_codec()])
-@pytest.mark.parametrize("kind", [0, 35, 127, 255])
+@pytest.mark.parametrize("kind", [0, 36, 127, 255])
 def test_unknown_kind(codec: Codec, kind: int) -> None:
     with pytest.raises(FrameError, match=f"unexpected frame of kind {kind}"):
         codec.decode(kind, encode([1]))

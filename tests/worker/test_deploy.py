@@ -2,11 +2,17 @@
 
 from pathlib import Path
 
+import msgspec
+
+from jackalope.core.commands import SubmitTasks
 from jackalope.core.lifecycle import State
-from jackalope.core.task import Options
+from jackalope.core.task import Options, TaskSpec
+from jackalope.task_ids import new_task_id
+from jackalope.wire.messages import Query
 from tests.worker.harness import NO_RETRY, House, in_house
 
 OLD = "tests.worker.old_application:app"
+WIDE = "tests.worker.wide_application:app"
 
 
 def test_tasks_wait_for_a_worker_that_knows_them(tmp_path: Path) -> None:
@@ -29,6 +35,37 @@ def test_tasks_wait_for_a_worker_that_knows_them(tmp_path: Path) -> None:
         assert [await house.value(task) for task in mixed] == list(range(1, 201))
         view = await house.view(new[0])
         assert (view.attempts, view.failures) == (1, 0)
+
+    in_house(story, tmp_path)
+
+
+def test_calls_fit_the_workers_that_are_there(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        async def accepts(*args: object) -> bool:
+            payload = msgspec.msgpack.encode((args, {}))
+            task = TaskSpec(new_task_id(), "default", name="add", payload=payload)
+            answer = await house.client.request(SubmitTasks(0, [task]))
+            return not answer["refused"]
+
+        old = house.worker(name="old", application=OLD)
+        await house.joined()
+        await house.until(lambda: knows(house, 1))
+        assert await accepts(1, 2)
+        assert not await accepts(1, "two")
+        assert not await accepts(1, 2, 3)
+        house.worker(name="wide", application=WIDE)
+        await house.until(lambda: knows(house, 2))
+        assert await accepts(1, 2)
+        assert await accepts(1, 2, 3)
+        old.terminate()
+        assert await house.exit_code(old) == 0
+        await house.until(lambda: knows(house, 1))
+        assert not await accepts(1, 2)
+        assert await accepts(1, 2, 3)
+
+    async def knows(house: House, versions: int) -> bool:
+        found = await house.client.request(Query(0, "contracts", {"name": "add"}))
+        return [len(each["versions"]) for each in found] == [versions]
 
     in_house(story, tmp_path)
 

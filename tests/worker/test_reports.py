@@ -51,6 +51,8 @@ class Odd:
 class CodedLine:
     """A connection that encodes and decodes every frame as a real one does, and says yes."""
 
+    is_congested = False
+
     def __init__(self) -> None:
         self.reports: dict[int, Finish | Fail | Held] = {}
         self._out, self._in = peer_codec(), broker_codec()

@@ -31,6 +31,8 @@ YES = {"count": 1, "refused": []}
 class Line:
     """A connection whose other end is the test."""
 
+    is_congested = False
+
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Answered]] = []
         self.sent: list[ReportProgress] = []

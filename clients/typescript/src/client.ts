@@ -10,6 +10,7 @@ import type { BlobRef, Connection } from "./connection.js";
 import { ConnectionLost, JackalopeError, PartlyRefused, Refused, TaskFailed, TimedOut, type RemoteError } from "./errors.js";
 import { Kind } from "./frames.js";
 import { idBytes, idText, newTaskId } from "./ids.js";
+import { needsOf, type Placement } from "./needs.js";
 import { Session } from "./session.js";
 import { decodeResult, encodeCall, type Content } from "./values.js";
 
@@ -26,7 +27,7 @@ export interface Waiting {
 }
 
 /** What few tasks ask for. */
-export interface TaskOptions {
+export interface TaskOptions extends Placement {
   queue?: string;
   /** Which workers may run it, when some serve only some keys. */
   key?: string;
@@ -407,6 +408,7 @@ function prepare(task: NewTask): Prepared {
   const { name, args = [], kwargs = {}, content = "msgpack", queue = "default", key = "", priority = 150 } = task;
   const headers = content === "msgpack" ? task.headers : { ...task.headers, content };
   const { retry } = task;
+  const needs = needsOf(task);
   const options = [
     task.alias ?? "",
     headers ?? {},
@@ -421,12 +423,15 @@ function prepare(task: NewTask): Prepared {
     task.held ?? false,
     task.same ?? null,
     task.version ?? "",
+    // What the broker sets, and what this package does not send.
+    Buffer.alloc(0), null, null, null, [], {}, "",
+    needs,
   ];
   const isPlain = (["alias", "tags", "runAt", "expiresAt", "timeoutMs", "retry", "dependsOn", "onDependency", "parent", "held", "same", "version"] as const).every((option) => task[option] === undefined);
   return {
     fields: [idBytes(task.id ?? newTaskId()), queue, name, key, priority],
     payload: encodeCall(content, args, kwargs),
-    options: isPlain && headers === undefined ? null : options,
+    options: isPlain && headers === undefined && needs === null ? null : options,
     content,
   };
 }

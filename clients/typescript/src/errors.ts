@@ -37,6 +37,9 @@ export type RefusalCode =
   | "unknown_schedule"
   | "throttled"
   | "internal"
+  | "unknown_namespace"
+  | "namespace_not_empty"
+  | "quota_exceeded"
   | (string & {});
 
 /** Anything that this package has to report. */

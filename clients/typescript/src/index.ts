@@ -32,5 +32,6 @@ export {
 } from "./errors.js";
 export { newTaskId } from "./ids.js";
 export { NodeError, type Input } from "./inputs.js";
+export type { Amount, Labels, Needs, Placement } from "./needs.js";
 export type { Content } from "./values.js";
-export { Worker, type Context, type TaskFunction, type WorkerOptions } from "./worker.js";
+export { Worker, type Context, type Contract, type TaskFunction, type WorkerOptions } from "./worker.js";

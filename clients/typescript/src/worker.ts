@@ -18,6 +18,7 @@ import { ConnectionLost, JackalopeError, Refused, Reject, RetryLater, Stopped } 
 import { Kind } from "./frames.js";
 import { idText } from "./ids.js";
 import { type Input, replaceReferences } from "./inputs.js";
+import { type Amount, resourcesOf } from "./needs.js";
 import { Session } from "./session.js";
 import { decodeCall, encodeResult, type Content } from "./values.js";
 
@@ -49,6 +50,17 @@ export interface Context {
 // eslint-disable-next-line @typescript-eslint/no-explicit-any
 export type TaskFunction = (context: Context, ...args: any[]) => unknown;
 
+/** What a task takes and returns. */
+export interface Contract {
+  /** Tells it from others, such as a hash of the code. */
+  version?: string;
+  parameters?: readonly { name: string; kind?: "any" | "place" | "name" | "rest" | "rest_named"; schema?: object; required?: boolean; default?: unknown }[];
+  returns?: object;
+  definitions?: Record<string, object>;
+  content?: Content;
+  doc?: string;
+}
+
 export interface WorkerOptions extends Reach {
   /** The functions, by the names of the tasks that they run. */
   tasks: Record<string, TaskFunction>;
@@ -63,6 +75,10 @@ export interface WorkerOptions extends Reach {
   /** How long `drain` waits for what runs. */
   drainMs?: number;
   labels?: Record<string, string>;
+  /** How much of what it has for tasks that need it, such as `{ gpu: 2, mem: "64GiB" }`. */
+  resources?: Readonly<Record<string, Amount>>;
+  /** What the tasks take, by their names; the broker refuses calls that do not fit. */
+  contracts?: Readonly<Record<string, Contract>>;
   /** Where a line goes about what happens; nowhere by default. */
   log?: (line: string) => void;
 }
@@ -190,7 +206,7 @@ export class Worker {
   }
 
   async #join(connection: Connection): Promise<void> {
-    const { queues = ["default"], keys = [], concurrency = 1, labels = {}, leaseMs = LEASE_MS, graceMs = 10_000, tasks } = this.#options;
+    const { queues = ["default"], keys = [], concurrency = 1, labels = {}, resources = {}, leaseMs = LEASE_MS, graceMs = 10_000, tasks } = this.#options;
     const holding = [...this.#attempts.values()].map((attempt) => attempt.held);
     this.#joined = null; // Reports wait for the answer.
     // Microseconds, which still are a safe number, and never the same twice.
@@ -199,16 +215,26 @@ export class Worker {
     const fields = [this.name, queues, keys, slots, { language: "javascript", ...labels }, holding];
     const times = [leaseMs * 1000, graceMs * 1000, this.#generation];
     try {
-      const body = (await connection.request(Kind.JOIN, [...fields, ...times, true, -1, Object.keys(tasks)])) as { drop: [Uint8Array, number][] };
+      const body = (await connection.request(Kind.JOIN, [...fields, ...times, true, -1, Object.keys(tasks), "", resourcesOf(resources)])) as { drop: [Uint8Array, number][] };
       this.#joined = connection;
       for (const [task, fence] of body.drop) {
         const attempt = this.#attempts.get(`${idText(task)}/${fence}`);
         if (attempt) this.#drop(attempt);
       }
       this.#flush(); // What ended or began while there was no connection.
+      this.#declare(connection, queues);
     } catch (error) {
       await this.#notLetIn(connection, error as JackalopeError);
     }
+  }
+
+  /** Declare what the tasks take, whenever the worker has joined. */
+  #declare(connection: Connection, queues: readonly string[]): void {
+    const { contracts } = this.#options;
+    if (contracts === undefined) return;
+    connection
+      .request(Kind.MANAGE, ["declare_contracts", { queues, contracts }])
+      .catch((error: Error) => this.#log(`contracts not declared: ${error.message}`));
   }
 
   async #notLetIn(connection: Connection, error: JackalopeError): Promise<void> {

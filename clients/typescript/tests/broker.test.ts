@@ -105,8 +105,9 @@ test("progress, kill and waits that end early", async () => {
 
 test("refusals have codes and delays", async () => {
   const nothing = client.handle(newTaskId());
-  for (const asked of [nothing.view(), nothing.result(), nothing.kill()])
-    await assert.rejects(asked, { name: "Refused", code: "unknown_task", retryAfterMs: 0 });
+  // One after the other: a refusal that nothing waits for yet ends the process.
+  for (const ask of [() => nothing.view(), () => nothing.result(), () => nothing.kill()])
+    await assert.rejects(ask, { name: "Refused", code: "unknown_task", retryAfterMs: 0 });
   const queue = "typescript-full";
   const policy = await client.declareQueue(queue, { depth_limit: 2 });
   assert.equal(policy["depth_limit"], 2);
@@ -131,4 +132,53 @@ test("a patient submit waits as long as a full queue asks it to", async () => {
   const handles = await client.submitMany(tasks, { patienceMs: 60_000 });
   await Promise.all(handles.map((handle) => handle.result({ timeoutMs: 60_000 })));
   assert.equal(new Set(handles.map((handle) => handle.id)).size, 100);
+});
+
+test("a worker is given no more than it has", async () => {
+  const queue = "typescript-gpus";
+  let now = 0;
+  let most = 0;
+  const train = async (_: Context, ms: number): Promise<number> => {
+    most = Math.max(most, ++now);
+    await sleep(ms);
+    return --now;
+  };
+  const gpus = new Worker({ queues: [queue], concurrency: 8, resources: { gpu: 2, mem: "64GiB" }, labels: { arch: "arm64" }, tasks: { train } });
+  const done = gpus.run({ handleSignals: false });
+  try {
+    const needs = { gpu: 1, mem: "0.5GiB", arch: ["arm64", "amd64"] };
+    const small = await client.submitMany(Array.from({ length: 5 }, () => ({ name: "train", args: [50], queue, needs, prefer: { zone: "a" }, sticky: "user-1" })));
+    await Promise.all(small.map((handle) => handle.result({ timeoutMs: 20_000 })));
+    assert.equal(most, 2);
+    const large = await client.submit("train", [1], { queue, needs: { gpu: 4 } });
+    const [cause] = await large.explain();
+    assert.equal(cause!.why, "needs_unmet");
+    assert.match(cause!.text, /lacks 2 gpu/);
+    await assert.rejects(client.submit("train", [1], { queue, needs: { gpu: -1 } }), RangeError);
+  } finally {
+    await gpus.drain(0);
+    await done;
+  }
+});
+
+test("calls that do not fit what a worker declares are refused", async () => {
+  const queue = "typescript-contracts";
+  const double = (_: Context, n: number): number => 2 * n;
+  const parameters = [{ name: "n", schema: { type: "number" }, required: true }];
+  const declaring = new Worker({ queues: [queue], tasks: { double }, contracts: { double: { version: "1", parameters } } });
+  const done = declaring.run({ handleSignals: false });
+  try {
+    const isDeclared = async (): Promise<boolean> => JSON.stringify(await client.query("contracts", { queue })).includes('"double"');
+    const until = Date.now() + 10_000;
+    while (!(await isDeclared())) {
+      assert.ok(Date.now() < until, "no contract was declared");
+      await sleep(20);
+    }
+    assert.equal(await (await client.submit("double", [4], { queue })).result({ timeoutMs: 10_000 }), 8);
+    for (const wrong of [["four"], [], [1, 2]])
+      await assert.rejects(client.submit("double", wrong, { queue }), { name: "Refused", code: "invalid" });
+  } finally {
+    await declaring.drain(0);
+    await done;
+  }
 });

@@ -29,12 +29,12 @@ export function Cache() {
           <tbody>
             {answers.map((answer) => (
               <tr key={answer.identity}>
-                <td class="wide"><a href={toHash("task", answer.task_id)}>{answer.task_type || "without a name"}</a>{" "}
+                <td class="wide"><a href={toHash("task", answer.task)}>{answer.name || "without a name"}</a>{" "}
                   <code class="dim" title={answer.identity}>{answer.identity.slice(0, 12)}</code></td>
                 <td><QueueLink queue={answer.queue} /></td>
                 <td>{answer.version || <span class="dim">-</span>}</td>
                 <td><Age at={answer.made_at} /></td>
-                <td>{answer.pinned_by ? <span title={`by ${answer.pinned_by}`}>pinned</span> : <Age at={answer.good_until} />}</td>
+                <td>{answer.pinned_by ? <span title={`by ${answer.pinned_by}`}>pinned</span> : <Age at={answer.until_at} />}</td>
                 <td class="number">{exact(answer.uses)}</td>
                 <td class="number">{bytes(answer.size)}</td>
                 <td class="end">

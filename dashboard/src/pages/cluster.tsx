@@ -129,7 +129,7 @@ function ThisNode({ isAlone }: { isAlone: boolean }) {
         <Fact name="Journal">at {exact(now.sequence)}</Fact>
         <Fact name="Durability">{DURABILITY[stats.durability] ?? stats.durability}</Fact>
         <Fact name="Running since"><Age at={stats.started_at} /></Fact>
-        <Fact name="Sessions">{exact(stats.session_count)}</Fact>
+        <Fact name="Sessions">{exact(stats.sessions)}</Fact>
         <Fact name="Version">{stats.version}</Fact>
         <Fact name="This page">{state === "live" ? "connected" : "not connected"}</Fact>
         {now.trouble && <Fact name="Trouble">{now.trouble}</Fact>}

@@ -39,7 +39,7 @@ export function DeadLetters() {
       {data && !groups.length && <div class="card"><Empty>No task is dead.</Empty></div>}
       <div class="stack">
         {groups.map((each) => <GroupCard key={each.key} group={each} onAct={(action) =>
-          setAsked({ action, target: { task_ids: each.tasks.map((task) => task.task_id) } })} />)}
+          setAsked({ action, target: { tasks: each.tasks.map((task) => task.id) } })} />)}
       </div>
       {asked && <ConfirmAction {...asked} onClose={() => setAsked(null)} onDone={() => { setAsked(null); reload(); }} />}
     </>
@@ -63,10 +63,10 @@ function GroupCard({ group: { queue, name, error, tasks, latest }, onAct }: { gr
       {isOpen && (
         <ul class="plain-list">
           {tasks.slice(0, SHOWN_MAX).map((task) => (
-            <li key={task.task_id} class="row spread">
+            <li key={task.id} class="row spread">
               <TaskLink task={task} />
               <span class="row dim">{plural(task.attempts, "attempt")}, {task.reason}, <Age at={task.ended_at} />
-                {may("submit_tasks") && <a href={toHash("submit", "", { from: task.task_id })}>submit a copy…</a>}</span>
+                {may("submit_tasks") && <a href={toHash("submit", "", { from: task.id })}>submit a copy…</a>}</span>
             </li>
           ))}
           {tasks.length > SHOWN_MAX && <li><a href={toHash("tasks", "", { state: "dead", queue, name, sort: "-ended" })}>All {plural(tasks.length, "task")}</a></li>}

@@ -42,9 +42,9 @@ export function Flows() {
           <thead><tr><th scope="col">State</th><th scope="col">Flow</th><th scope="col">Progress</th><th scope="col">Queue</th><th scope="col">Created</th><th scope="col">Ended</th></tr></thead>
           <tbody>
             {flows.map((flow) => (
-              <tr key={flow.flow_id}>
+              <tr key={flow.id}>
                 <td><Badge state={flow.state} /> {flow.phase && flow.phase !== "running" && <span class="dim">{flow.phase}</span>}</td>
-                <td class="wide"><a href={toHash("flows", flow.flow_id)}>{flow.name || flow.alias || "without a name"}</a> <code class="dim">{shortId(flow.flow_id)}</code></td>
+                <td class="wide"><a href={toHash("flows", flow.id)}>{flow.name || flow.alias || "without a name"}</a> <code class="dim">{shortId(flow.id)}</code></td>
                 <td><Progress flow={flow} /></td>
                 <td><QueueLink queue={flow.queue} /></td>
                 <td><Age at={flow.created_at} /></td>
@@ -77,7 +77,7 @@ export function FlowPage({ id }: { id: string }) {
   const first = cursors.length * NODES_SHOWN;
   return (
     <>
-      <PageHead title={<>{data.name || "Flow"} <Badge state={data.state} /></>} note={data.flow_id}>
+      <PageHead title={<>{data.name || "Flow"} <Badge state={data.state} /></>} note={data.id}>
         <FlowActions flow={data} onDone={reload} />
       </PageHead>
       <Problem failure={failure} />
@@ -102,7 +102,7 @@ export function FlowPage({ id }: { id: string }) {
 function FlowActions({ flow, onDone }: { flow: Flow; onDone: () => void }) {
   const act = async (action: Action) => {
     const done = await attempt(async () => {
-      await ask(`tasks/${flow.flow_id}/${action}`, { method: "POST" });
+      await ask(`tasks/${flow.id}/${action}`, { method: "POST" });
       notify(`${ACTION_WORDS[action].label}: done.`);
     });
     if (!done) return;
@@ -116,7 +116,7 @@ function FlowActions({ flow, onDone }: { flow: Flow; onDone: () => void }) {
           {ACTION_WORDS[action].label}
         </button>
       ))}
-      <a class="button" href={toHash("task", flow.flow_id)}>As a task</a>
+      <a class="button" href={toHash("task", flow.id)}>As a task</a>
     </>
   );
 }
@@ -128,15 +128,15 @@ function FlowFacts({ flow }: { flow: Flow }) {
       {flow.error && <p class="error-line whole">{flow.error.type}: {flow.error.message}</p>}
       <dl class="facts spaced">
         <Fact name="Queue"><QueueLink queue={flow.queue} /></Fact>
-        <Fact name="Submitted"><Age at={flow.created_at} />{flow.submitted_by && ` by ${flow.submitted_by}`}</Fact>
+        <Fact name="Submitted"><Age at={flow.created_at} />{flow.by && ` by ${flow.by}`}</Fact>
         {flow.ended_at && <Fact name="Ended"><Age at={flow.ended_at} /></Fact>}
-        {flow.deadline_at && <Fact name="Deadline"><Age at={flow.deadline_at} /></Fact>}
+        {flow.expires_at && <Fact name="Deadline"><Age at={flow.expires_at} /></Fact>}
         <Fact name="On failure">{flow.on_failure.replace("_", " ")}</Fact>
         {flow.phase && <Fact name="Phase">{flow.phase}</Fact>}
         {flow.output && <Fact name="Result of">{flow.output}</Fact>}
         {flow.groups.map((group) => (
           <Fact key={group.name} name={`Group ${group.name}`}>
-            {exact(group.done)} of {plural(group.total, "node")}{group.open && ", open"}{group.width > 0 && `, ${group.width} at a time`}
+            {exact(group.done)} of {plural(group.total, "node")}{group.is_open && ", open"}{group.width > 0 && `, ${group.width} at a time`}
           </Fact>
         ))}
       </dl>
@@ -145,7 +145,7 @@ function FlowFacts({ flow }: { flow: Flow }) {
 }
 
 function Graph({ nodes }: { nodes: FlowNode[] }) {
-  const known = new Map(nodes.map((node) => [node.task_id, node]));
+  const known = new Map(nodes.map((node) => [node.id, node]));
   const graph = layOutFlow(nodes);
   return (
     <div class="scroll flow-graph" tabIndex={0} role="group" aria-label="The nodes of the flow">
@@ -153,12 +153,12 @@ function Graph({ nodes }: { nodes: FlowNode[] }) {
         {graph.edges.map((edge) => <path key={edge.from.id + edge.to.id} d={curve(edge)} class="edge" />)}
         {graph.nodes.map((place) => {
           const node = known.get(place.id) as FlowNode;
-          const note = node.compensates ? `undoes ${node.compensates}` : node.task_type;
+          const note = node.compensates ? `undoes ${node.compensates}` : node.name;
           return (
-            <a key={place.id} href={toHash("task", place.id)} aria-label={`${node.name}: ${node.state}`}>
-              <title>{`${node.name}: ${node.state}${node.error ? `: ${node.error.message}` : ""}`}</title>
+            <a key={place.id} href={toHash("task", place.id)} aria-label={`${node.node}: ${node.state}`}>
+              <title>{`${node.node}: ${node.state}${node.error ? `: ${node.error.message}` : ""}`}</title>
               <rect x={place.x} y={place.y} width={NODE_WIDTH} height={NODE_HEIGHT} rx={8} class={`node state-${node.state}`} />
-              <text x={place.x + 12} y={place.y + 18} class="node-name">{cut(node.name)}</text>
+              <text x={place.x + 12} y={place.y + 18} class="node-name">{cut(node.node)}</text>
               <text x={place.x + 12} y={place.y + 34} class="node-note">{cut(`${node.state} · ${note}`, 26)}</text>
             </a>
           );
@@ -178,10 +178,10 @@ function rowsOf(nodes: FlowNode[]): GanttRow[] {
       from: each.started_at ?? each.assigned_at,
       to: each.ended_at,
       tone: each.outcome ? (OUTCOME_TONES[each.outcome] ?? TONES[node.state] ?? "teal") : "teal",
-      title: `${node.name} at ${each.worker_id}${each.outcome ? `: ${each.outcome}` : ""}`,
+      title: `${node.node} at ${each.worker}${each.outcome ? `: ${each.outcome}` : ""}`,
     }));
     const seconds = spans.reduce((sum, each) => sum + (each.to ? toSeconds(each.to) - toSeconds(each.from) : 0), 0);
-    return { key: node.task_id, label: <a href={toHash("task", node.task_id)}>{node.name}</a>, spans, note: milliseconds(seconds) };
+    return { key: node.id, label: <a href={toHash("task", node.id)}>{node.node}</a>, spans, note: milliseconds(seconds) };
   });
 }
 

@@ -59,7 +59,7 @@ export function Keys() {
                   <td>{key.namespace || "all"}</td>
                   <td><Age at={key.created_at} /></td>
                   <td>{key.expires_at ? <Age at={key.expires_at} /> : "never"}</td>
-                  <td class="end">{key.is_configured
+                  <td class="end">{key.configured
                     ? <span class="dim" title="Remove it from auth.keys in the configuration">configured</span>
                     : <button type="button" class="small danger" onClick={() => setAsked(key)}>Revoke</button>}</td>
                 </tr>

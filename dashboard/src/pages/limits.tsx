@@ -4,7 +4,7 @@ import { useFetched } from "../hooks";
 import { Age, Badge, Bar, Card, Empty, PageHead, Problem, TaskLink, WorkerName } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
-import type { Limit, TaskList } from "../types";
+import { STATE_SETS, type Limit, type TaskList } from "../types";
 
 const path = (tag: string) => `limits/${encodeURIComponent(tag)}`;
 
@@ -68,7 +68,7 @@ function LimitCard({ limit, onChange }: { limit: Limit; onChange: () => void }) 
 
 function Holders({ tag }: { tag: string }) {
   const { data, failure } = useFetched<TaskList>(
-    (signal) => ask("tasks", { signal, query: { tag, status: "in_progress", limit: 20, sort: "created" } }),
+    (signal) => ask("tasks", { signal, query: { tag, state: STATE_SETS.leased, limit: 20, sort: "created" } }),
     [tag],
   );
   return (
@@ -77,8 +77,8 @@ function Holders({ tag }: { tag: string }) {
       {data && !data.tasks.length && <Empty>No task with it is at a worker.</Empty>}
       <ul class="plain-list">
         {data?.tasks.map((task) => (
-          <li key={task.task_id} class="row spread">
-            <TaskLink task={task} /><span class="row"><span class="dim">{task.worker_id && <WorkerName id={task.worker_id} />}, since <Age at={task.started_at} /></span><Badge state={task.state} /></span>
+          <li key={task.id} class="row spread">
+            <TaskLink task={task} /><span class="row"><span class="dim">{task.worker && <WorkerName id={task.worker} />}, since <Age at={task.started_at} /></span><Badge state={task.state} /></span>
           </li>
         ))}
       </ul>

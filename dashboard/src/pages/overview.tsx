@@ -6,29 +6,30 @@ import { Trends } from "../parts/trends";
 import { toHash } from "../route";
 import { useStore } from "../store";
 import type { Stats, TaskList, Worker } from "../types";
-import { count, plural, rate, span, workerName } from "../words";
+import { count, errorLine, plural, rate, span, tally, workerName } from "../words";
 
 export function Overview() {
   const now = useStore(pulse);
   if (!now) return <PageHead title="Overview" note="Waiting for the broker…" />;
   const { stats, rates } = now;
   const perSecond = Object.values(rates).reduce((sum, each) => sum + each, 0);
-  const resting = stats.pending_count - (stats.counts.ready ?? 0);
+  const pending = tally(stats.counts, "pending");
+  const resting = pending - (stats.counts.ready ?? 0);
   return (
     <>
       <PageHead title="Overview" />
       {now.trouble && <p class="problem" role="alert">New tasks are refused: {now.trouble}</p>}
       <div class="grid tiles">
-        <Tile label="Queued" value={stats.pending_count} tone="blue" href={toHash("tasks", "", { status: "pending" })}
+        <Tile label="Queued" value={pending} tone="blue" href={toHash("tasks", "", { state: "pending" })}
           note={resting ? `${count(stats.counts.ready ?? 0)} ready` : "all ready"} />
-        <Tile label="Running" value={stats.in_progress_count} tone="teal" href={toHash("tasks", "", { status: "in_progress" })}
+        <Tile label="Running" value={tally(stats.counts, "leased")} tone="teal" href={toHash("tasks", "", { state: "leased" })}
           note={`${rate(perSecond)}/s done`} />
-        <Tile label="Succeeded" value={stats.completed_last_hour} tone="green" href={toHash("tasks", "", { state: "succeeded", sort: "-ended" })}
+        <Tile label="Succeeded" value={stats.succeeded_last_hour} tone="green" href={toHash("tasks", "", { state: "succeeded", sort: "-ended" })}
           note="in the last hour" />
-        <Tile label="Dead" value={stats.failed_last_hour} tone={stats.failed_last_hour ? "red" : ""} href={toHash("dead")}
+        <Tile label="Dead" value={stats.dead_last_hour} tone={stats.dead_last_hour ? "red" : ""} href={toHash("dead")}
           note="in the last hour" />
-        <Tile label="Workers" value={stats.worker_count} href={toHash("workers")} note={slots(now.workers)} />
-        <Tile label="Mean run" value={span(stats.avg_processing_time_ms / 1000)} note="in the last hour" />
+        <Tile label="Workers" value={stats.workers} href={toHash("workers")} note={slots(now.workers)} />
+        <Tile label="Mean run" value={span(stats.mean_run_s)} note="in the last hour" />
       </div>
       <Trends />
       <div class="grid thirds">
@@ -42,12 +43,12 @@ export function Overview() {
 
 function slots(workers: Worker[]): string {
   const there = workers.filter((worker) => worker.state !== "gone");
-  const [load, all] = [there.reduce((n, w) => n + w.current_tasks, 0), there.reduce((n, w) => n + w.slots, 0)];
+  const [load, all] = [there.reduce((n, w) => n + w.load, 0), there.reduce((n, w) => n + w.slots, 0)];
   return all ? `${count(load)} of ${count(all)} slots busy` : "none connected";
 }
 
 function Depth({ stats }: { stats: Stats }) {
-  const tiers = stats.queue_depth_by_priority;
+  const tiers = stats.depth_by_tier;
   const most = Math.max(tiers.high, tiers.normal, tiers.low, 1);
   return (
     <Card title="Ready by priority">
@@ -71,13 +72,13 @@ function Health({ workers }: { workers: Worker[] }) {
       {!shown.length && <Empty>No worker is connected. <code>jackalope worker module:app</code> starts one.</Empty>}
       <ul class="plain-list">
         {shown.map((worker) => (
-          <li key={worker.worker_id} class="worker-line">
+          <li key={worker.worker} class="worker-line">
             <span class={`dot worker-${worker.state}`} title={worker.state} />
-            <span class="cut" title={worker.worker_id}>{workerName(worker)}</span>
+            <span class="cut" title={worker.worker}>{workerName(worker)}</span>
             {worker.state === "gone" ? <span class="dim">gone <Age at={worker.gone_at} /></span> : (
               <>
-                <Bar parts={[{ value: worker.current_tasks, tone: "teal" }]} whole={worker.slots} label={`${worker.current_tasks} of ${worker.slots} slots busy`} />
-                <span class="number dim">{worker.current_tasks}/{worker.slots}</span>
+                <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots} label={`${worker.load} of ${worker.slots} slots busy`} />
+                <span class="number dim">{worker.load}/{worker.slots}</span>
               </>
             )}
           </li>
@@ -98,9 +99,9 @@ function Failures({ dead }: { dead: number }) {
       {data && !data.tasks.length && <Empty>No task is dead.</Empty>}
       <ul class="plain-list">
         {data?.tasks.map((task) => (
-          <li key={task.task_id} class="failure">
+          <li key={task.id} class="failure">
             <div class="row spread"><TaskLink task={task} /><span class="dim"><Age at={task.ended_at} /></span></div>
-            <p class="error-line">{task.error}</p>
+            <p class="error-line">{errorLine(task)}</p>
           </li>
         ))}
       </ul>

@@ -40,10 +40,10 @@ function PoolCard({ pool, onChange }: { pool: Pool; onChange: () => void }) {
   return (
     <Card title={pool.queue} aside={aside}>
       <p class="dim">
-        {exact(pool.groups_up)} of {String(pool.settings.groups_max)} groups up, {exact(pool.groups_waiting)} waiting,{" "}
+        {exact(pool.up)} of {String(pool.settings.groups_max)} groups up, {exact(pool.waiting)} waiting,{" "}
         {plural(workers, "worker")}; {exact(pool.launched)} launched, {exact(pool.failed)} failed;{" "}
         queue <QueueLink queue={pool.queue} />,{" "}
-        <a href={toHash("tasks", "", { queue: pool.queue, status: "dead" })}>poisonous and other dead tasks</a>
+        <a href={toHash("tasks", "", { queue: pool.queue, state: "dead" })}>poisonous and other dead tasks</a>
       </p>
       {!pool.groups.length && <Empty>No key has workers or tasks.</Empty>}
       {pool.groups.length > 0 && (
@@ -82,12 +82,12 @@ function GroupRow({ group, act }: { group: Group; act: (key: string, action: Gro
       <td>{group.key || <em>none</em>}</td>
       <td>{group.trouble ? <span class="badge state-dead" title={group.trouble}>failing</span> : <Badge state={group.state} />}{group.is_pinned && <span class="dim"> pinned</span>}</td>
       <td class="number">{exact(group.ready)}</td>
-      <td class="number">{exact(group.running)}</td>
+      <td class="number">{exact(group.leased)}</td>
       <td class="number">{group.workers.length} of {group.wanted}</td>
       <td class="number">{group.rate ? `${group.rate.toFixed(1)}/s` : "-"}</td>
       <td><Age at={group.active_at} /></td>
       <td>
-        {group.launches.map((launch) => <div key={launch.worker}><code class="dim" title={launch.detail}>{launch.worker}</code> {launch.state}</div>)}
+        {group.launches.map((launch) => <div key={launch.launch}><code class="dim" title={launch.detail}>{launch.launch}</code> {launch.state}</div>)}
         {group.trouble && <p class="problem">{group.trouble}</p>}
       </td>
       <td>

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { ask, may } from "../api";
 import { pulse } from "../feed";
+import { useFetched } from "../hooks";
 import { Age, Badge, Bar, Card, Dialog, Empty, Fact, Field, PageHead } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { Trends } from "../parts/trends";
@@ -8,17 +9,17 @@ import { changesOf, parseValue, sectionsFor, type Field as PolicyField } from ".
 import { toHash } from "../route";
 import { useStore } from "../store";
 import { STATES, type PolicyValue, type Queue } from "../types";
-import { count, exact, rate } from "../words";
+import { count, exact, rate, tally } from "../words";
 
 const path = (queue: string, rest = "") => `queues/${encodeURIComponent(queue)}${rest}`;
 
 async function pauseOrResume(queue: Queue): Promise<void> {
-  const verb = queue.is_paused ? "resume" : "pause";
+  const verb = queue.paused_by ? "resume" : "pause";
   await attempt(() => ask(path(queue.queue, `/${verb}`), { method: "POST" }), `Queue ${queue.queue}: ${verb}d.`);
 }
 
 function Pause({ queue }: { queue: Queue }) {
-  return <button type="button" class="small" onClick={() => pauseOrResume(queue)}>{queue.is_paused ? "Resume" : "Pause"}</button>;
+  return <button type="button" class="small" onClick={() => pauseOrResume(queue)}>{queue.paused_by ? "Resume" : "Pause"}</button>;
 }
 
 export function Queues() {
@@ -39,10 +40,10 @@ export function Queues() {
           <tbody>
             {queues.map((queue) => (
               <tr key={queue.queue}>
-                <td class="wide"><a href={toHash("queues", queue.queue)}>{queue.queue}</a> {queue.is_paused && <Badge state="paused" />}{" "}
+                <td class="wide"><a href={toHash("queues", queue.queue)}>{queue.queue}</a> {queue.paused_by && <Badge state="paused" />}{" "}
                   {isDeserted(queue) && <span class="badge state-dead" title="Tasks wait, and no worker serves the queue">no worker</span>}</td>
-                <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, status: "pending" })}>{count(queue.depth)}</a></td>
-                <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, status: "in_progress" })}>{count(running(queue))}</a></td>
+                <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, state: "pending" })}>{count(queue.depth)}</a></td>
+                <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, state: "leased" })}>{count(running(queue))}</a></td>
                 <td class="number">{rate(now?.rates[queue.queue] ?? 0)}</td>
                 <td><Age at={queue.oldest_ready_at} /></td>
                 <td class="number">{queue.workers}</td>
@@ -65,7 +66,7 @@ function isDeserted(queue: Queue): boolean {
 }
 
 function running(queue: Queue): number {
-  return (queue.counts.running ?? 0) + (queue.counts.assigned ?? 0);
+  return tally(queue.counts, "leased");
 }
 
 function Fill({ queue }: { queue: Queue }) {
@@ -109,10 +110,10 @@ export function QueuePage({ name }: { name: string }) {
   const isIdle = queue.depth + running(queue) === 0;
   return (
     <>
-      <PageHead title={<>{name} {queue.is_paused && <Badge state="paused" />}</>} {...(queue.paused_by ? { note: `Paused by ${queue.paused_by}` } : {})}>
+      <PageHead title={<>{name} {queue.paused_by && <Badge state="paused" />}</>} {...(queue.paused_by ? { note: `Paused by ${queue.paused_by}` } : {})}>
         <a class="button" href={toHash("tasks", "", { queue: name })}>Tasks</a>
         <a class="button" href={toHash("batches", name)}>Batches</a>
-        {may("admin") && <button type="button" onClick={() => pauseOrResume(queue)}>{queue.is_paused ? "Resume" : "Pause"}</button>}
+        {may("admin") && <button type="button" onClick={() => pauseOrResume(queue)}>{queue.paused_by ? "Resume" : "Pause"}</button>}
         {may("admin") && <button type="button" class="danger" disabled={!isIdle} title={isIdle ? "With its ended tasks" : "It has unfinished tasks"} onClick={remove}>Delete</button>}
       </PageHead>
       <div class="grid halves">
@@ -131,9 +132,30 @@ export function QueuePage({ name }: { name: string }) {
           <PolicyFacts policy={queue.policy} />
         </Card>
       </div>
+      {queue.share_count > 0 && <Shares queue={queue} />}
       <Trends queue={name} />
       {isEditing && <PolicyEditor queue={queue} onClose={() => setEditing(false)} />}
     </>
+  );
+}
+
+/** The shares with the most ready tasks: each has its turn, however many tasks it has. */
+function Shares({ queue }: { queue: Queue }) {
+  const { data } = useFetched((signal) => ask<Queue>(path(queue.queue), { signal }), [queue.queue]);
+  const shares = data?.shares ?? [];
+  const more = queue.share_count - shares.length;
+  return (
+    <Card title={`Shares by ${told(queue.policy["fair_by"])}`} aside={<span class="dim">{exact(queue.share_count)} take turns</span>}>
+      <table>
+        <thead><tr><th scope="col">Share</th><th scope="col" class="number">Ready</th><th scope="col" class="number">Weight</th></tr></thead>
+        <tbody>
+          {shares.map((each) => (
+            <tr key={each.share}><td>{each.share || <span class="dim">none</span>}</td><td class="number">{exact(each.ready)}</td><td class="number">{each.weight}</td></tr>
+          ))}
+        </tbody>
+      </table>
+      {more > 0 && shares.length > 0 && <p class="dim">and {exact(more)} more</p>}
+    </Card>
   );
 }
 

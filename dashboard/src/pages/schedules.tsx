@@ -51,7 +51,7 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
   const aside = (
     <>
       <Badge state={schedule.state} />
-      {schedule.is_orphaned && <Badge state="orphaned" />}
+      {schedule.orphaned_at && <Badge state="orphaned" />}
       <button type="button" class="small" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>Slots and tasks</button>
       {may("submit_tasks") && <button type="button" class="small" onClick={() => act("trigger", "is triggered")}>Trigger</button>}
       {may("cancel_tasks") && schedule.state === "paused" && <button type="button" class="small" onClick={() => act("resume", "is resumed")}>Resume</button>}
@@ -94,8 +94,8 @@ function Runs({ name }: { name: string }) {
       {data && !data.runs.length && <Empty>It has submitted none.</Empty>}
       <ul class="plain-list">
         {data?.runs.map((run) => (
-          <li key={run.task_id} class="row spread">
-            <a class="mono" href={toHash("task", run.task_id)}>{run.task_id}</a>
+          <li key={run.task} class="row spread">
+            <a class="mono" href={toHash("task", run.task)}>{run.task}</a>
             <span class="row"><span class="dim">{run.how}, <Clock at={run.slot_at} /></span><Badge state={run.state ?? "forgotten"} /></span>
           </li>
         ))}

@@ -5,11 +5,12 @@ import { useFetched, useNow } from "../hooks";
 import { Age, Badge, Bar, Card, Clock, Empty, Fact, PageHead, Problem, QueueLink, WorkerName } from "../parts/basic";
 import { Body } from "../parts/body";
 import { Gantt, type GanttRow } from "../parts/gantt";
+import { LogsCard } from "../parts/logs";
 import { attempt, notify } from "../parts/notices";
 import { RelativesCard } from "../parts/relatives";
 import { toHash } from "../route";
-import type { Action, AnswerOf, Explanation, Happening, Task } from "../types";
-import { ACTION_WORDS, actionsFor, bytes, isEnded, milliseconds, plural, ran, runSeconds, span, taskName, toSeconds } from "../words";
+import type { Action, AnswerOf, CallbackOf, Explanation, Happening, Task } from "../types";
+import { ACTION_WORDS, actionsFor, bytes, isEnded, milliseconds, paceText, plural, ran, runSeconds, span, taskName, toSeconds } from "../words";
 
 interface Whole {
   task: Task;
@@ -51,21 +52,22 @@ export function TaskPage({ id }: { id: string }) {
   if (failure instanceof Failure && failure.status === 404) {
     return <><PageHead title="Task" /><Empty>There is no task {id}. It may have been deleted, or its time to be kept is over.</Empty></>;
   }
-  if (!data || data.task.task_id !== id) return <><PageHead title="Task" /><Problem failure={failure} /></>;
+  if (!data || data.task.id !== id) return <><PageHead title="Task" /><Problem failure={failure} /></>;
   const { task } = data;
-  const about = `tasks/${task.task_id}`;
+  const about = `tasks/${task.id}`;
   const content = task.headers["content"];
   const version = `${task.state}${task.attempts}`;
   return (
     <>
-      <PageHead title={<>{taskName(task) || task.task_id} <Badge state={task.state} /></>} note={task.task_id}>
+      <PageHead title={<>{taskName(task) || task.id} <Badge state={task.state} /></>} note={task.id}>
         <TaskActions task={task} onDone={reload} />
       </PageHead>
       <Problem failure={failure} />
       <div class="grid halves">
         <div class="stack">
           <Why data={data} />
-          {task.failure && <ErrorCard failure={task.failure} />}
+          {task.error && <ErrorCard error={task.error} />}
+          <LogsCard key={task.id} task={task} />
           <Steps task={task} />
           <Attempts attempts={attemptsOf(data.history)} created={task.created_at} />
           <History history={data.history} />
@@ -73,7 +75,7 @@ export function TaskPage({ id }: { id: string }) {
         <div class="stack">
           <Facts task={task} />
           {task.how && <AnswerCard how={task.how} answer={task.answer} />}
-          <RelativesCard key={task.task_id} task={task} />
+          <RelativesCard key={task.id} task={task} />
           {task.payload_size > 0 && <Body title="Payload" path={`${about}/payload`} length={task.payload_size} content={content} version="" />}
           {task.state === "succeeded" && task.result_size > 0 && (
             <Body title="Result" path={`${about}/result`} length={task.result_size} content={content} version={version} />
@@ -102,7 +104,7 @@ function useEvents(id: string): number {
       }, TOGETHER_MS);
     };
     const connect = () => {
-      socket = new WebSocket(socketAddress("events", { task_id: id }));
+      socket = new WebSocket(socketAddress("events", { task: id, names: "jackalope" }));
       socket.onopen = bump;
       socket.onmessage = bump;
       socket.onclose = () => { if (!isOver) timer = window.setTimeout(connect, AGAIN_MS); };
@@ -120,7 +122,7 @@ function useEvents(id: string): number {
 
 function TaskActions({ task, onDone }: { task: Task; onDone: () => void }) {
   const act = async (action: Action) => {
-    const path = `tasks/${task.task_id}/${action}`;
+    const path = `tasks/${task.id}/${action}`;
     const done = await attempt(async () => {
       const { outcome } = await ask<{ outcome: string }>(path, { method: "POST" });
       notify(`${ACTION_WORDS[action].label}: ${outcome === "requested" ? "the worker is asked" : "done"}.`);
@@ -137,13 +139,13 @@ function TaskActions({ task, onDone }: { task: Task; onDone: () => void }) {
           {ACTION_WORDS[action].label}
         </button>
       ))}
-      {may("submit_tasks") && <a class="button" href={toHash("submit", "", { from: task.task_id })} title="Submit it once more, with changes">Submit again…</a>}
+      {may("submit_tasks") && <a class="button" href={toHash("submit", "", { from: task.id })} title="Submit it once more, with changes">Submit again…</a>}
     </>
   );
 }
 
 function Why({ data: { task, explanation } }: { data: Whole }) {
-  const { progress, signal } = task;
+  const { progress, request: signal } = task;
   return (
     <Card title="Why">
       <ul class="causes">
@@ -180,9 +182,9 @@ function AnswerCard({ how, answer }: { how: string; answer: AnswerOf | null }) {
         {answer && !answer.made_at && <Fact name="Awaited">by {plural(answer.uses + 1, "request")}</Fact>}
         {answer?.made_at && (
           <>
-            <Fact name="Made"><Age at={answer.made_at} />{answer.worker_id && ` by ${answer.worker_id}`}</Fact>
+            <Fact name="Made"><Age at={answer.made_at} />{answer.worker && ` by ${answer.worker}`}</Fact>
             <Fact name="Used">{plural(answer.uses, "time")}{answer.used_at && <>, last <Age at={answer.used_at} /></>}{answer.used_by && ` by ${answer.used_by}`}</Fact>
-            {answer.pinned_by ? <Fact name="Pinned">by {answer.pinned_by}</Fact> : <Fact name="Good until"><Age at={answer.good_until} /></Fact>}
+            {answer.pinned_by ? <Fact name="Pinned">by {answer.pinned_by}</Fact> : <Fact name="Good until"><Age at={answer.until_at} /></Fact>}
           </>
         )}
         {answer?.version && <Fact name="Version"><code>{answer.version}</code></Fact>}
@@ -193,11 +195,11 @@ function AnswerCard({ how, answer }: { how: string; answer: AnswerOf | null }) {
   );
 }
 
-function ErrorCard({ failure }: { failure: NonNullable<Task["failure"]> }) {
+function ErrorCard({ error }: { error: NonNullable<Task["error"]> }) {
   return (
     <Card title="Error">
-      <p class="error-line whole"><strong>{failure.type}</strong>{failure.message && `: ${failure.message}`}</p>
-      {failure.trace && <pre class="body trace" tabIndex={0}>{failure.trace}</pre>}
+      <p class="error-line whole"><strong>{error.type}</strong>{error.message && `: ${error.message}`}</p>
+      {error.trace && <pre class="body trace" tabIndex={0}>{error.trace}</pre>}
     </Card>
   );
 }
@@ -206,7 +208,7 @@ function ErrorCard({ failure }: { failure: NonNullable<Task["failure"]> }) {
 function Steps({ task }: { task: Task }) {
   const { steps, waits_for, events } = task;
   if (!steps.length && !waits_for && !events.length) return null;
-  const until = task.scheduled_at && <>until <Clock at={task.scheduled_at} /></>;
+  const until = task.due_at && <>until <Clock at={task.due_at} /></>;
   return (
     <Card title="Steps" aside={<span class="dim">{plural(steps.length, "step")} done</span>}>
       <div class="scroll">
@@ -217,8 +219,8 @@ function Steps({ task }: { task: Task }) {
               <tr key={index}>
                 <td class="number">{index + 1}</td>
                 <td>{each.name} {each.is_late && <span class="ink-amber">not in time</span>}</td>
-                <td><Clock at={each.done_at} /></td>
-                <td>{each.took_seconds > 0 ? ran(each.took_seconds) : "-"}</td>
+                <td><Clock at={each.at} /></td>
+                <td>{each.took_seconds ? ran(each.took_seconds) : "-"}</td>
                 <td class="number">{each.size > 0 ? bytes(each.size) : "-"}</td>
               </tr>
             ))}
@@ -236,7 +238,7 @@ function Steps({ task }: { task: Task }) {
           <p class="dim">Events {isEnded(task.state) ? "that were not asked for" : "not asked for yet"}</p>
           <ul class="causes">
             {events.map((each, index) => (
-              <li key={index}><strong>{each.event}</strong> <span class="dim">{each.sent_by && `by ${each.sent_by} `}<Age at={each.sent_at} />{each.size > 0 && `, ${bytes(each.size)}`}</span></li>
+              <li key={index}><strong>{each.event}</strong> <span class="dim">{each.by && `by ${each.by} `}<Age at={each.at} />{each.size > 0 && `, ${bytes(each.size)}`}</span></li>
             ))}
           </ul>
         </>
@@ -305,6 +307,17 @@ function History({ history }: { history: Happening[] }) {
   );
 }
 
+/** A URL that is told of the end, and the task that tells it once there is one. */
+function CallbackLine({ callback }: { callback: CallbackOf }) {
+  return (
+    <div>
+      <code class="whole">{callback.url}</code>
+      {callback.on.length > 0 && <span class="dim"> on {callback.on.join(", ")}</span>}
+      {callback.task && <> <a href={toHash("task", callback.task)}>Show its delivery</a></>}
+    </div>
+  );
+}
+
 function Facts({ task }: { task: Task }) {
   const now = useNow();
   const seconds = runSeconds(task, now);
@@ -314,21 +327,23 @@ function Facts({ task }: { task: Task }) {
       <dl class="facts">
         <Fact name="Queue"><QueueLink queue={task.queue} /></Fact>
         <Fact name="Priority">{task.priority}</Fact>
-        <Fact name="Submitted"><Age at={task.created_at} />{task.submitted_by && ` by ${task.submitted_by}`}</Fact>
-        {task.scheduled_at && !isEnded(task.state) && <Fact name="Not before"><Age at={task.scheduled_at} /></Fact>}
+        <Fact name="Submitted"><Age at={task.created_at} />{task.by && ` by ${task.by}`}</Fact>
+        {task.due_at && !isEnded(task.state) && <Fact name="Not before"><Age at={task.due_at} /></Fact>}
         {task.started_at && <Fact name="Began"><Age at={task.started_at} /></Fact>}
         {seconds !== null && <Fact name="Ran">{ran(seconds)}</Fact>}
         {task.ended_at && <Fact name="Ended"><Age at={task.ended_at} /></Fact>}
-        {task.worker_id && <Fact name="Worker"><a href={toHash("workers")}><WorkerName id={task.worker_id} /></a></Fact>}
-        <Fact name="Tries">{plural(task.attempts, "attempt")}, {plural(task.retry_count, "failure")}, {task.crashes} crashes, {task.interruptions} interruptions</Fact>
-        <Fact name="Retries">{task.max_retries ?? "as the queue says"}</Fact>
+        {task.worker && <Fact name="Worker"><a href={toHash("workers")}><WorkerName id={task.worker} /></a></Fact>}
+        <Fact name="Tries">{plural(task.attempts, "attempt")}, {plural(task.failures, "failure")}, {task.crashes} crashes, {task.interruptions} interruptions</Fact>
+        <Fact name="Retries">{task.retries ?? "as the queue says"}</Fact>
         <Fact name="Time limit">{limit(task.timeout_seconds)}</Fact>
         {task.key && <Fact name="Key"><code>{task.key}</code></Fact>}
         {task.alias && <Fact name="Alias"><code>{task.alias}</code></Fact>}
         {task.tags.length > 0 && <Fact name="Tags">{task.tags.map((tag) => <a key={tag} class="chip" href={toHash("tasks", "", { tag })}>{tag}</a>)}</Fact>}
         {task.batch > 0 && <Fact name="Batch"><a href={toHash("tasks", "", { queue: task.queue, batch: task.batch })}>{task.batch}</a></Fact>}
+        {task.pace && <Fact name="Pace">{paceText(task.pace)}{task.pace.key && <> <span class="dim">key</span> <code>{task.pace.key}</code></>}</Fact>}
+        {task.callbacks.length > 0 && <Fact name="Callbacks">{task.callbacks.map((each) => <CallbackLine key={each.url} callback={each} />)}</Fact>}
         {task.expires_at && !isEnded(task.state) && <Fact name="Expires"><Age at={task.expires_at} /></Fact>}
-        {task.forgotten_at && <Fact name="Kept until"><Age at={task.forgotten_at} /></Fact>}
+        {task.forget_at && <Fact name="Kept until"><Age at={task.forget_at} /></Fact>}
         {Object.keys(task.headers).length > 0 && <Fact name="Headers"><pre class="inline">{JSON.stringify(task.headers, null, 1)}</pre></Fact>}
       </dl>
     </Card>

@@ -13,7 +13,7 @@ import { type Route, toHash } from "../route";
 import { settle, step, type Still } from "../still";
 import { createStore, useStore } from "../store";
 import { ACTIONS, STATES, type Action, type Task, type TaskList } from "../types";
-import { ACTION_WORDS, exact, plural, ran, runSeconds, taskName } from "../words";
+import { ACTION_WORDS, errorLine, exact, plural, ran, runSeconds, taskName } from "../words";
 
 const PAGE_ROWS = 50;
 
@@ -74,7 +74,7 @@ export function Tasks({ route }: { route: Route }) {
   const refresh = () => setShown({ address, cursors: [], until: null, looks: looks + 1 });
   const tasks = still.order.map((id) => still.rows.get(id) as Task);
   const first = list.data?.before ?? 0;
-  const target: Target = isAll ? { filter: { ...toFilter(filters, nowMs()), ...bound } } : { task_ids: [...chosen] };
+  const target: Target = isAll ? { filter: { ...toFilter(filters, nowMs()), ...bound } } : { tasks: [...chosen] };
   return (
     <>
       <PageHead title="Tasks">
@@ -181,13 +181,10 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
       </label>
       <label class="field">
         <span>State</span>
-        <select value={filters.status ? `=${filters.status}` : filters.state} onChange={(event) => {
-          const value = event.currentTarget.value;
-          set(value.startsWith("=") ? { state: "", status: value.slice(1) } : { state: value, status: "" });
-        }}>
+        <select value={filters.state} onChange={(event) => set({ state: event.currentTarget.value })}>
           <option value="">any</option>
-          <option value="=pending">not begun</option>
-          <option value="=in_progress">at a worker</option>
+          <option value="pending">not begun</option>
+          <option value="leased">at a worker</option>
           {STATES.map((state) => <option key={state} value={state}>{state}</option>)}
         </select>
       </label>
@@ -298,7 +295,7 @@ interface TableProps {
 
 function TaskTable({ tasks, gone, filters, onSort, isLoading, chosen, isAll, onChoose }: TableProps) {
   const shown = useStore(columns);
-  const every = tasks.length > 0 && tasks.every((task) => chosen?.has(task.task_id));
+  const every = tasks.length > 0 && tasks.every((task) => chosen?.has(task.id));
   const toggle = (id: string) => {
     const next = new Set(chosen);
     if (!next.delete(id)) next.add(id);
@@ -325,7 +322,7 @@ function TaskTable({ tasks, gone, filters, onSort, isLoading, chosen, isAll, onC
           <tr>
             {chosen && (
               <th class="tick"><input type="checkbox" aria-label="Choose all on this page" checked={isAll || every} disabled={isLoading}
-                onChange={() => onChoose(every || isAll ? new Set() : new Set(tasks.map((task) => task.task_id)))} /></th>
+                onChange={() => onChoose(every || isAll ? new Set() : new Set(tasks.map((task) => task.id)))} /></th>
             )}
             <th scope="col">State</th>
             <th scope="col">Task</th>
@@ -334,13 +331,13 @@ function TaskTable({ tasks, gone, filters, onSort, isLoading, chosen, isAll, onC
         </thead>
         <tbody ref={body}>
           {tasks.map((task) => (
-            <tr key={task.task_id} tabIndex={-1} class={`${isAll || chosen?.has(task.task_id) ? "chosen" : ""} ${gone.has(task.task_id) ? "faded" : ""}`}>
+            <tr key={task.id} tabIndex={-1} class={`${isAll || chosen?.has(task.id) ? "chosen" : ""} ${gone.has(task.id) ? "faded" : ""}`}>
               {chosen && (
-                <td class="tick"><input type="checkbox" aria-label={`Choose ${taskName(task)} ${task.task_id}`}
-                  checked={isAll || chosen.has(task.task_id)} disabled={isLoading} onChange={() => toggle(task.task_id)} /></td>
+                <td class="tick"><input type="checkbox" aria-label={`Choose ${taskName(task)} ${task.id}`}
+                  checked={isAll || chosen.has(task.id)} disabled={isLoading} onChange={() => toggle(task.id)} /></td>
               )}
               <td><Badge state={task.state} /></td>
-              <td class="wide"><TaskLink task={task} />{task.error && task.state !== "succeeded" && <p class="error-line">{task.error}</p>}</td>
+              <td class="wide"><TaskLink task={task} />{task.error && task.state !== "succeeded" && <p class="error-line">{errorLine(task)}</p>}</td>
               {shown.map((name) => CELLS[name](task))}
             </tr>
           ))}
@@ -360,12 +357,12 @@ const CELLS: Record<Column, (task: Task) => ComponentChild> = {
   ended: (task) => <td key="ended"><Age at={task.ended_at} /></td>,
   ran: (task) => <td key="ran"><Run task={task} /></td>,
   tries: (task) => <td key="tries" class="number">{task.attempts}</td>,
-  worker: (task) => <td key="worker" class="cut">{task.worker_id ? <WorkerName id={task.worker_id} /> : <span class="dim">-</span>}</td>,
+  worker: (task) => <td key="worker" class="cut">{task.worker ? <WorkerName id={task.worker} /> : <span class="dim">-</span>}</td>,
   tags: (task) => <td key="tags" class="cut">{task.tags.join(", ")}</td>,
 };
 
 function argumentsOf(task: Task): string {
-  return argumentsLine(task.payload_head, task.headers["content"]);
+  return argumentsLine(task.payload, task.headers["content"]);
 }
 
 /** `j` and `k` go from row to row, Enter opens one, `x` chooses it. */
@@ -381,8 +378,8 @@ function useKeys(tasks: Task[], toggle: ((id: string) => void) | null) {
       const at = rows.findIndex((row) => row.contains(document.activeElement));
       const task = latest.current.tasks[at];
       if (event.key === "j" || event.key === "k") rows[step(at, event.key === "j" ? 1 : -1, rows.length)]?.focus();
-      else if (event.key === "Enter" && task && target.tagName === "TR") location.hash = toHash("task", task.task_id);
-      else if (event.key === "x" && task) latest.current.toggle?.(task.task_id);
+      else if (event.key === "Enter" && task && target.tagName === "TR") location.hash = toHash("task", task.id);
+      else if (event.key === "x" && task) latest.current.toggle?.(task.id);
     };
     window.addEventListener("keydown", press);
     return () => window.removeEventListener("keydown", press);

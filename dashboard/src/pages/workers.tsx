@@ -4,7 +4,7 @@ import { useFetched } from "../hooks";
 import { Age, Bar, Empty, PageHead, QueueLink, TaskLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { useStore } from "../store";
-import type { Task, TaskList, Worker } from "../types";
+import { STATE_SETS, type Task, type TaskList, type Worker } from "../types";
 import { bytes, exact, plural, span, runSeconds, workerName } from "../words";
 import { useNow } from "../hooks";
 
@@ -13,13 +13,13 @@ const RUNNING_MAX = 1_000;
 export function Workers() {
   const now = useStore(pulse);
   const running = useFetched<TaskList>(
-    (signal) => ask("tasks", { signal, query: { status: "in_progress", limit: RUNNING_MAX, sort: "created" } }),
+    (signal) => ask("tasks", { signal, query: { state: STATE_SETS.leased, limit: RUNNING_MAX, sort: "created" } }),
     [],
   );
   const workers = now?.workers ?? [];
   const held = new Map<string, Task[]>();
   for (const task of running.data?.tasks ?? []) {
-    const worker = task.worker_id ?? "";
+    const worker = task.worker ?? "";
     held.set(worker, [...(held.get(worker) ?? []), task]);
   }
   return (
@@ -27,7 +27,7 @@ export function Workers() {
       <PageHead title="Workers" note={now ? `${plural(workers.filter((worker) => worker.state !== "gone").length, "worker")} here` : "Waiting for the broker…"} />
       {now && !workers.length && <div class="card"><Empty>No worker is connected, and none has left lately.</Empty></div>}
       <div class="grid cards">
-        {workers.map((worker) => <WorkerCard key={worker.worker_id} worker={worker} tasks={held.get(worker.worker_id) ?? []} />)}
+        {workers.map((worker) => <WorkerCard key={worker.worker} worker={worker} tasks={held.get(worker.worker) ?? []} />)}
       </div>
     </>
   );
@@ -37,15 +37,17 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
   const now = useNow();
   const isGone = worker.state === "gone";
   const drain = () => attempt(
-    () => ask(`workers/${encodeURIComponent(worker.worker_id)}/drain`, { method: "POST" }),
-    `${worker.worker_id} takes no more tasks and finishes what it has.`,
+    () => ask(`workers/${encodeURIComponent(worker.worker)}/drain`, { method: "POST" }),
+    `${worker.worker} takes no more tasks and finishes what it has.`,
   );
-  const where = [worker.hostname, worker.pid && `pid ${worker.pid}`].filter(Boolean).join(", ");
+  const { cpu_percent: cpu, memory_mb: megabytes } = worker.stats;
+  const memory = worker.stats["memory_bytes"] ?? worker.stats["rss_bytes"] ?? (megabytes && megabytes * 1024 * 1024);
+  const where = [worker.labels["host"] ?? worker.labels["hostname"], worker.labels["pid"] && `pid ${worker.labels["pid"]}`].filter(Boolean).join(", ");
   return (
-    <section class={`card worker ${isGone ? "faded" : ""}`} aria-label={`Worker ${worker.worker_id}`}>
+    <section class={`card worker ${isGone ? "faded" : ""}`} aria-label={`Worker ${worker.worker}`}>
       <header class="card-head">
         <h2 class="cut"><span class={`dot worker-${worker.state}`} /> {workerName(worker)}
-          {workerName(worker) !== worker.worker_id && <> <code class="dim">{worker.worker_id}</code></>}</h2>
+          {workerName(worker) !== worker.worker && <> <code class="dim">{worker.worker}</code></>}</h2>
         <span class="row">
           <span class="dim">{worker.state}</span>
           {may("admin") && !isGone && worker.state !== "draining" && <button type="button" class="small" onClick={drain}>Drain</button>}
@@ -54,13 +56,13 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
       {isGone ? <p class="dim">Left <Age at={worker.gone_at} />{worker.why_gone && `: ${worker.why_gone}`}</p> : (
         <>
           <div class="bar-row">
-            <Bar parts={[{ value: worker.current_tasks, tone: "teal" }]} whole={worker.slots} label={`${worker.current_tasks} of ${worker.slots} slots busy`} />
-            <span class="number">{worker.current_tasks} of {worker.slots} slots</span>
+            <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots} label={`${worker.load} of ${worker.slots} slots busy`} />
+            <span class="number">{worker.load} of {worker.slots} slots</span>
           </div>
           <p class="dim">
-            {worker.cpu_usage_percent !== null && `CPU ${Math.round(worker.cpu_usage_percent)} % · `}
-            {worker.memory_usage_mb !== null && `${bytes(worker.memory_usage_mb * 1024 * 1024)} · `}
-            heard <Age at={worker.last_heartbeat} /> · here since <Age at={worker.registered_at} />
+            {cpu !== undefined && `CPU ${Math.round(cpu)} % · `}
+            {memory !== undefined && `${bytes(memory)} · `}
+            heard <Age at={worker.heard_at} /> · here since <Age at={worker.joined_at} />
           </p>
           <p class="dim">{where && `${where} · `}serves {worker.queues.map((queue, index) => <span key={queue}>{index > 0 && ", "}<QueueLink queue={queue} /></span>)}
             {worker.keys.length > 0 && ` (keys ${worker.keys.join(", ")})`}</p>
@@ -70,7 +72,7 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
       {tasks.length > 0 && (
         <ul class="plain-list tasks">
           {tasks.slice(0, 10).map((task) => (
-            <li key={task.task_id} class="row spread">
+            <li key={task.id} class="row spread">
               <TaskLink task={task} />
               <span class="dim">{span(runSeconds(task, now) ?? 0)}</span>
             </li>

@@ -11,7 +11,7 @@ import { notify } from "./notices";
 const askBroker: Ask = (body) => ask("tasks/actions", { method: "POST", body });
 
 const TERMS = [
-  { name: "max_retries", label: "Retries", max: 1_000_000_000 },
+  { name: "retries", label: "Retries", max: 1_000_000_000 },
   { name: "timeout_seconds", label: "Time limit, seconds", max: undefined },
   { name: "priority", label: "Priority", max: 255 },
 ] as const;
@@ -22,7 +22,7 @@ export function ConfirmAction(props: { action: Action; target: Target; onDone: (
   const [found, setFound] = useState<{ tasks: number; isMore: boolean } | null>(null);
   const [failure, setFailure] = useState<Error | null>(null);
   const [isBusy, setBusy] = useState(false);
-  const [terms, setTerms] = useState({ max_retries: "", timeout_seconds: "", priority: "" });
+  const [terms, setTerms] = useState({ retries: "", timeout_seconds: "", priority: "" });
   const { label, does } = ACTION_WORDS[action];
   useEffect(() => {
     countTasks(action, target, askBroker).then(

@@ -81,19 +81,19 @@ export function Clock({ at }: { at: string | null }) {
   return at ? <time dateTime={at} title={at}>{clock(at, now)}</time> : <span class="dim">-</span>;
 }
 
-export function TaskLink({ task }: { task: Pick<Task, "task_id" | "task_type" | "alias"> }) {
+export function TaskLink({ task }: { task: Pick<Task, "id" | "name" | "alias"> }) {
   return (
-    <a href={toHash("task", task.task_id)} class="task-link">
-      {taskName(task) ? <span>{taskName(task)}</span> : <code>{task.task_id}</code>}{" "}
-      {task.task_type && task.alias && <><span class="dim">{task.alias}</span>{" "}</>}
-      {taskName(task) && <code class="dim">{shortId(task.task_id)}</code>}
+    <a href={toHash("task", task.id)} class="task-link">
+      {taskName(task) ? <span>{taskName(task)}</span> : <code>{task.id}</code>}{" "}
+      {task.name && task.alias && <><span class="dim">{task.alias}</span>{" "}</>}
+      {taskName(task) && <code class="dim">{shortId(task.id)}</code>}
     </a>
   );
 }
 
 /** A worker by its id, under the name that it gave itself. */
 export function WorkerName({ id }: { id: string }) {
-  const worker = useStore(pulse)?.workers.find((each) => each.worker_id === id);
+  const worker = useStore(pulse)?.workers.find((each) => each.worker === id);
   const name = worker && workerName(worker);
   return name && name !== id ? <span title={id}>{name}</span> : <>{id}</>;
 }

@@ -9,7 +9,7 @@ const ROLES = { parent: "belongs to", dependency: "waits for", self: "this task"
 
 export function Relatives(props: { task: Task; known: Map<string, Task>; children: string[] }) {
   const { task, known } = props;
-  const graph = layOut(task.task_id, task.parent_id, task.dependencies, props.children);
+  const graph = layOut(task.id, task.parent, task.depends_on, props.children);
   return (
     <div class="scroll">
       <svg

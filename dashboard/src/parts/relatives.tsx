@@ -19,32 +19,32 @@ interface Found {
 export function RelativesCard({ task }: { task: Task }) {
   const [cursors, setCursors] = useState<string[]>([]);
   const [begin, setBegin] = useState(0);
-  const dependencies = task.dependencies.slice(begin, begin + SHOWN_MAX);
+  const dependencies = task.depends_on.slice(begin, begin + SHOWN_MAX);
   const cursor = cursors.at(-1) ?? "";
   const [total, setTotal] = useState(0);
   const { data, failure } = useFetched<Found>(
     async (signal) => {
-      const query = { parent: task.task_id, limit: SHOWN_MAX, sort: "created", cursor };
+      const query = { parent: task.id, limit: SHOWN_MAX, sort: "created", cursor };
       const children = await ask<TaskList>("tasks", { signal, query });
       if (children.total !== null) setTotal(children.total);
-      const others = [task.parent_id, ...dependencies].filter((each) => each !== null);
+      const others = [task.parent, ...dependencies].filter((each) => each !== null);
       const found = await Promise.all(others.map((each) => ask<Task>(`tasks/${each}`, { signal }).catch(() => null)));
       const known = [task, ...children.tasks, ...found.filter((each) => each !== null)];
-      return { known: new Map(known.map((each) => [each.task_id, each])), children };
+      return { known: new Map(known.map((each) => [each.id, each])), children };
     },
-    [task.task_id, task.state, cursor, begin],
+    [task.id, task.state, cursor, begin],
   );
-  const children = data?.children.tasks.map((each) => each.task_id) ?? [];
-  if (!task.parent_id && !task.dependencies.length && !total) return null;
+  const children = data?.children.tasks.map((each) => each.id) ?? [];
+  if (!task.parent && !task.depends_on.length && !total) return null;
   const first = cursors.length * SHOWN_MAX;
   return (
-    <Card title="Relatives" aside={total > 0 && <a href={toHash("tasks", "", { parent: task.task_id })}>Children</a>}>
+    <Card title="Relatives" aside={total > 0 && <a href={toHash("tasks", "", { parent: task.id })}>Children</a>}>
       <Problem failure={failure} />
-      {data && <Relatives task={{ ...task, dependencies }} known={data.known} children={children} />}
-      {task.dependencies.length > SHOWN_MAX && (
-        <Pager what="it waits for" first={begin} shown={dependencies.length} total={task.dependencies.length}
+      {data && <Relatives task={{ ...task, depends_on: dependencies }} known={data.known} children={children} />}
+      {task.depends_on.length > SHOWN_MAX && (
+        <Pager what="it waits for" first={begin} shown={dependencies.length} total={task.depends_on.length}
           onBack={begin ? () => setBegin(begin - SHOWN_MAX) : null}
-          onNext={begin + SHOWN_MAX < task.dependencies.length ? () => setBegin(begin + SHOWN_MAX) : null} />
+          onNext={begin + SHOWN_MAX < task.depends_on.length ? () => setBegin(begin + SHOWN_MAX) : null} />
       )}
       {total > SHOWN_MAX && (
         <Pager what="children" first={first} shown={children.length} total={total}

@@ -44,10 +44,11 @@ _NEEDS_ALL_QUEUES = "this requires an API key for all queues"
 class Principal:
     """An authenticated client, with the rights of a key, or with all where none is needed."""
 
-    __slots__ = ("key", "queues")
+    __slots__ = ("address", "key", "queues")
 
-    def __init__(self, key: ApiKey | None = None) -> None:
+    def __init__(self, key: ApiKey | None = None, address: str = "") -> None:
         self.key = key  # the key; None for a client of an open broker
+        self.address = address  # where it comes from, for the audit log
         # the queues that it is limited to; none means all
         self.queues = () if key is None else key.queues
 
@@ -137,6 +138,12 @@ def sees(queue: str) -> bool:
     """Return whether a queue is visible to the acting client."""
     queues = acting.get().queues
     return not queues or queue in queues
+
+
+def own_namespace() -> str:
+    """Return the namespace that the acting client is limited to; empty for none."""
+    key = acting.get().key
+    return key.namespace if key else ""
 
 
 class Stay:
@@ -246,17 +253,17 @@ class Access:
         """Return whether a key is in the configuration, and cannot be revoked here."""
         return key_id in self._configured
 
-    def admit(self, token: str, now_us: int) -> Principal | Refusal:
+    def admit(self, token: str, now_us: int, address: str = "") -> Principal | Refusal:
         """Authenticate a token. An open broker ignores it."""
         if self.is_open:
-            return ANYONE
+            return Principal(None, address) if address else ANYONE
         if not token:
             return Refusal(Code.UNAUTHORISED, "an API key is required; send its token")
         key_id = id_of(token)
         key = self.key_of(key_id)
         is_bearer = is_token_of(token, key.hash if key else _NO_HASH) if key_id else False
         if key is not None and is_bearer and not _is_over(key, now_us):
-            return Principal(key)
+            return Principal(key, address)
         return Refusal(
             Code.UNAUTHORISED, "invalid token: no such API key, or it has expired or was revoked"
         )

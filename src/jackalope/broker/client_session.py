@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncIterator
 from typing import Self, TypeVar
+
+from msgspec.structs import replace
 
 from jackalope.broker import queries
 from jackalope.broker.access import Principal, present
@@ -21,10 +24,15 @@ from jackalope.core.assertions import BrokenInvariant
 from jackalope.core.commands import AnyCommand, CreateApiKey, RevokeApiKey, WatchTasks
 from jackalope.core.effects import Accepted, Answered, Message, TaskEnded
 from jackalope.core.ids import TaskId
+from jackalope.core.limits import LOG_LINES_READ_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.task_log import LogPage
 from jackalope.wire.messages import Happened
 
 A = TypeVar("A", bound=Answered)
+
+#: How often one who follows a log is told that nothing is new.
+_QUIET_S = 15.0
 
 
 def of_kind(answered: Answered, kind: type[A]) -> A:
@@ -174,3 +182,36 @@ class Feed:
         self._waiting.extend(events[:room])
         self._missed += max(0, len(events) - room)
         self._wake.set()
+
+
+# The log of a task, as it grows.
+
+
+async def follow_logs(
+    broker: Broker, feeds: set[Feed], namespace: str, about: queries.About
+) -> AsyncIterator[LogPage]:
+    """Yield the lines of a task that are there, and then new ones, until it ends.
+
+    A page without lines means that nothing came for a while. Raises `Refused`.
+    """
+    with Feed(broker, feeds, namespace) as feed:
+        page = await queries.logs(broker, namespace, about)
+        feed.listen(("", page.task))
+        while not feed.is_over:
+            yield page
+            is_whole = about.is_tail or not page.has_more
+            if page.ended and is_whole:
+                return
+            after = page.lines[-1].id if page.lines else about.after_line
+            about = replace(about, after_line=after, is_tail=False, limit=LOG_LINES_READ_MAX)
+            if is_whole:
+                waits = [
+                    asyncio.ensure_future(broker.logs.changed(page.task, _QUIET_S)),
+                    asyncio.ensure_future(feed.next(_QUIET_S)),
+                ]
+                try:
+                    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for wait in waits:
+                        wait.cancel()
+            page = await queries.logs(broker, namespace, about)

@@ -39,6 +39,7 @@ from jackalope.core.effects import (
     SignalAsked,
 )
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.task_log import LogLine, LogsKept
 
 
 class LocalSession:
@@ -140,6 +141,20 @@ class LocalWorker(LocalSession):
         if attempts:
             held = [Held(each.task, each.fence) for each in attempts]
             self.post(ReleaseAttempts(attempts=held))
+
+    async def keep_logs(self, held: Held, lines: list[LogLine], last: int) -> LogsKept:
+        """Keep lines of an attempt, and return what became of them; raises `Refused`."""
+        done: asyncio.Future[LogsKept] = asyncio.get_running_loop().create_future()
+
+        def told(kept: LogsKept) -> None:
+            if not done.done():
+                done.set_result(kept)
+
+        key = (held.task, held.fence)
+        refusal = self.broker.logs.take(self.session, key, lines, last, told)
+        if refusal is not None:
+            raise Refused(refusal)
+        return await done
 
     def answer_signal(self, asked: SignalAsked, answer: Answer, detail: str = "") -> None:
         command = AnswerSignal(

@@ -13,12 +13,17 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from jackalope import __version__
-from jackalope.broker.access import Principal, acting, sees
+from jackalope.broker.access import Principal, acting, own_namespace, sees
 from jackalope.broker.engine import Engine
+from jackalope.broker.logs.limits import LOOK_AGAIN_S, WAIT_US_MAX
+from jackalope.broker.logs.reading import read_page, wanted_lines
 from jackalope.broker.service import Broker
 from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
+from jackalope.broker.views.contracts import contract_views
 from jackalope.broker.views.flows import flow_view, inputs_of, node_views
+from jackalope.broker.views.limits import key_limit_views, tag_limit_views
 from jackalope.broker.views.lists import Moment
+from jackalope.broker.views.namespaces import act_page, namespace_views
 from jackalope.broker.views.schedules import schedule_page, whole_view
 from jackalope.broker.views.tasks import (
     explanation_of,
@@ -29,35 +34,43 @@ from jackalope.broker.views.tasks import (
     view_of_task,
 )
 from jackalope.broker.views.workers import Leases, gone_view, pool_views, worker_view
-from jackalope.core.api_key import Permission
+from jackalope.core.api_key import Permission, role_of
 from jackalope.core.commands import Held
 from jackalope.core.commands.base import Scope
+from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
-from jackalope.core.lifecycle import State
-from jackalope.core.limits import TIME_US_MAX
+from jackalope.core.lifecycle import ENDED, State
+from jackalope.core.limits import FAIR_SHARES_SHOWN_MAX, TIME_US_MAX
+from jackalope.core.namespaces import unknown_namespace
 from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
+from jackalope.core.shapes.task_log import LogPage
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
 from jackalope.core.task import Body, Task, TaskRow, lease_of, size_of
 from jackalope.storage import BadCursor, Sort
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
+    ActPage,
     AnswerView,
     ApiKeyView,
     BatchView,
+    ContractView,
     ExplanationView,
     FlowPage,
     FlowView,
     HistoryEntryView,
+    KeyLimitView,
     LimitView,
+    NamespaceView,
     NodeView,
     PoolView,
     QueueView,
     SchedulePage,
     ScheduleView,
     SeriesView,
+    ShareView,
     StatsView,
     TaskPage,
     TaskView,
@@ -116,6 +129,12 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: bytes = b""
     version: str = ""
     is_flow: bool = False
+    attempt: int = 0
+    after_line: str = ""
+    before_line: str = ""
+    level: str = ""
+    is_tail: bool = False
+    wait_us: int = 0
 
 
 NOTHING = About()
@@ -385,10 +404,32 @@ def _queues_meant(about: About) -> tuple[str, ...]:
 
 @Question
 async def namespaces(broker: Broker, _: str, __: About) -> list[str]:
-    key = acting.get().key
-    own = key.namespace if key else ""
+    own = own_namespace()
     found = await broker.read(lambda engine: sorted(engine.core.book.namespaces))
     return [name for name in found if own in ("", name)]
+
+
+async def _namespace_list(broker: Broker, _: str, __: About) -> list[NamespaceView]:
+    return await broker.read(lambda engine: namespace_views(engine.core, own_namespace()))
+
+
+async def _namespace(broker: Broker, _: str, about: About) -> NamespaceView:
+    found = await broker.read(lambda engine: namespace_views(engine.core, about.name))
+    if not found or own_namespace() not in ("", about.name):
+        raise Refused(unknown_namespace(about.name))
+    return found[0]
+
+
+namespace_list = Question(_namespace_list, scope=Scope.NAMESPACE)
+namespace = Question(_namespace, scope=Scope.NAMESPACE)
+
+
+async def _audit(broker: Broker, _: str, about: About) -> ActPage:
+    asked = (about.text, about.cursor, min(max(about.limit, 1), PAGE_ROWS_MAX))
+    return await broker.read(lambda engine: act_page(engine.core, own_namespace(), *asked))
+
+
+audit = Question(_audit, (Permission.ADMIN,), Scope.NAMESPACE)
 
 
 @Question
@@ -396,6 +437,32 @@ async def history(broker: Broker, namespace: str, about: About) -> list[HistoryE
     return await broker.read(
         lambda engine: history_of(engine.core, _find(engine, namespace, about))
     )
+
+
+@Question
+async def logs(broker: Broker, namespace: str, about: About) -> LogPage:
+    """Return lines that a task has printed and logged; wait for some if asked to."""
+    keeper = broker.logs
+    wanted = wanted_lines(
+        attempt=about.attempt,
+        after=about.after_line,
+        before=about.before_line,
+        level=about.level,
+        text=about.text,
+        since_us=about.since_us,
+        limit=about.limit,
+        is_tail=about.is_tail,
+    )
+    if isinstance(wanted, Refusal):
+        raise Refused(wanted)
+    until_us = broker.steady_us() + min(max(0, about.wait_us), WAIT_US_MAX)
+    while True:
+        found = await broker.read(lambda engine: _find(engine, namespace, about))
+        page = await read_page(keeper, found.id, wanted, is_ended=found.state in ENDED)
+        left_us = until_us - broker.steady_us()
+        if page.lines or page.ended or left_us <= 0:
+            return page
+        await keeper.changed(found.id, min(left_us / SECOND, LOOK_AGAIN_S))
 
 
 @Question
@@ -411,7 +478,7 @@ async def queues(broker: Broker, namespace: str, about: About) -> list[QueueView
         ns = engine.core.book.namespaces.get(namespace)
         queues = [] if ns is None else sorted(ns.queues.values(), key=lambda q: q.name)
         return [
-            _queue_view(engine, queue)
+            _queue_view(engine, queue, has_shares=bool(about.queue))
             for queue in queues
             if about.queue in ("", queue.name) and sees(queue.name)
         ]
@@ -446,14 +513,13 @@ async def workers(broker: Broker, namespace: str, _: About) -> list[WorkerView]:
 
 @Question
 async def limits(broker: Broker, namespace: str, _: About) -> list[LimitView]:
-    def ask(engine: Engine) -> list[LimitView]:
-        ns = engine.core.book.namespaces.get(namespace) or Namespace(namespace)
-        return [
-            LimitView(tag, limit, ns.in_flight.get(tag, 0))
-            for tag, limit in sorted(ns.limits.items())
-        ]
+    return await broker.read(lambda engine: tag_limit_views(engine.core.book, namespace))
 
-    return await broker.read(ask)
+
+@Question
+async def key_limits(broker: Broker, namespace: str, _: About) -> list[KeyLimitView]:
+    now_us = broker.now_us()
+    return await broker.read(lambda engine: key_limit_views(engine.core.book, namespace, now_us))
 
 
 @Question
@@ -496,12 +562,12 @@ async def stats(broker: Broker, namespace: str, _: About) -> StatsView:
             depth_by_tier=count_tiers(seen),
             ended=dict(ended),
             workers=workers,
-            sessions=broker.session_count(),
+            sessions=0 if own_namespace() else broker.session_count(),  # Of all namespaces.
             started_us=broker.started_us,
             now_us=broker.now_us(),
             durability=broker.durability,
             version=__version__,
-            sequence=engine.sequence,
+            sequence=0 if own_namespace() else engine.sequence,  # As well.
             succeeded_last_hour=hour.succeeded,
             dead_last_hour=hour.dead,
             mean_run_s=hour.mean_run_s,
@@ -557,6 +623,15 @@ async def schedule(broker: Broker, namespace: str, about: About) -> ScheduleView
 
 
 @Question
+async def contracts(broker: Broker, namespace: str, about: About) -> list[ContractView]:
+    return await broker.read(
+        lambda engine: contract_views(
+            engine.core, namespace, sees, queue=about.queue, name=about.name, text=about.text
+        )
+    )
+
+
+@Question
 async def answer(broker: Broker, namespace: str, about: About) -> AnswerView:
     found = await broker.read(
         lambda engine: find_answer(engine.core, namespace, identity=about.identity, task=about.id)
@@ -581,14 +656,15 @@ async def answers(broker: Broker, namespace: str, about: About) -> list[AnswerVi
 
 
 async def _api_keys(broker: Broker, _: str, __: About) -> list[ApiKeyView]:
-    access = broker.access
+    access, own = broker.access, own_namespace()
     return [
-        view_as(ApiKeyView, key, configured=access.is_configured(key.id))
+        view_as(ApiKeyView, key, configured=access.is_configured(key.id), role=role_of(key))
         for key in access.all_keys()
+        if own in ("", key.namespace)
     ]
 
 
-api_keys = Question(_api_keys, (Permission.ADMIN,), Scope.BROKER)
+api_keys = Question(_api_keys, (Permission.ADMIN,), Scope.NAMESPACE)
 
 
 def _find(engine: Engine, namespace: str, about: About) -> Task:
@@ -606,8 +682,9 @@ def _view_of(engine: Engine, namespace: str, about: About) -> tuple[TaskView, tu
     return view_of_task(engine.core, task), (task.payload, result)
 
 
-def _queue_view(engine: Engine, queue: Queue) -> QueueView:
-    crews = engine.core.roster.crews(queue.namespace.name, queue.name)
+def _queue_view(engine: Engine, queue: Queue, *, has_shares: bool) -> QueueView:
+    crews, fair = engine.core.roster.crews(queue.namespace.name, queue.name), queue.line.fair
+    deepest = fair.deepest(FAIR_SHARES_SHOWN_MAX) if has_shares and fair is not None else ()
     return QueueView(
         queue=queue.name,
         counts={state: number for state, number in queue.counts.items() if number},
@@ -616,4 +693,6 @@ def _queue_view(engine: Engine, queue: Queue) -> QueueView:
         policy=queue.policy,
         paused_by=queue.paused_by,
         oldest_ready_us=oldest_ready_us(queue, engine.core),
+        share_count=0 if fair is None else fair.count,
+        shares=tuple(ShareView(each.value, each.size, each.weight) for each in deepest),
     )

@@ -15,26 +15,31 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import structlog
 
 from jackalope.broker.access import THE_BROKER, Access, Principal
+from jackalope.broker.audit import AUDITED, Auditor
 from jackalope.broker.backlog import Backlog
 from jackalope.broker.blobs import BlobKeeper
 from jackalope.broker.clock import Alarm, Clock
 from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.config.schema import LimitsConfig
+from jackalope.broker.config.task_logs import TaskLogsConfig
 from jackalope.broker.engine import Engine, Turn
 from jackalope.broker.events import Events
 from jackalope.broker.inbox import Admission, Inbox
+from jackalope.broker.logs.keeper import LogKeeper
 from jackalope.broker.message_hub import MessageHub
 from jackalope.broker.telemetry.meter import Meter
 from jackalope.broker.telemetry.time_series import Series
 from jackalope.broker.views.lists import Shared, Totals
 from jackalope.broker.writers import Flusher, JournalWriter
 from jackalope.core.assertions import must
+from jackalope.core.audit import Act
 from jackalope.core.commands import AnyCommand, CloseSession, Recover, SubmitTasks, Tick
+from jackalope.core.commands.namespaces import NoteAct
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
@@ -149,10 +154,10 @@ class Broker:
         default_policy: Policy = DEFAULT_POLICY,
         limits: LimitsConfig | None = None,
         callback_targets: AllowedTargets | None = None,
+        task_logs: TaskLogsConfig | None = None,
         listeners: Iterable[TurnListener] = (),
     ) -> None:
-        self._storage = storage
-        self._default_policy = default_policy
+        self._storage, self._default_policy = storage, default_policy
         self._limits, self._allowed = limits or LimitsConfig(), callback_targets or AllowedTargets()
         self._clock = clock or Clock()
         # returns a time by which silence is judged: it does not jump when a clock is set
@@ -176,6 +181,7 @@ class Broker:
         self.health = Health(self.engine, self._clock, self._writer, admission)
         self.access = access or Access()  # who may come in, and what they may do
         self.access.follow(self.engine.core.book)
+        self._auditor = Auditor(self.access)
         self._handlers: dict[int, SessionHandler] = {}
         self._sessions = 0
         self._settled_core: object = None
@@ -186,9 +192,7 @@ class Broker:
         self._is_relieved = False  # another node is to lead
         self.leader: Leader | None = None  # set where it is one of several nodes
         self.peers: Peers | None = None  # what is known of the other members, where there are some
-        self._task: asyncio.Task[None] | None = None
-        self._placed: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._task = self._placed = self._watching = cast("asyncio.Task[None] | None", None)
         self.backlog = Backlog(self._limits.unread_bytes)  # what peers do not read
         self.events = Events()  # what happened, for subscribers
         self._listeners: tuple[TurnListener, ...] = (*listeners, self.events)
@@ -199,6 +203,7 @@ class Broker:
         self.started_us = self._clock.now_us()  # since when it runs
         self.series = Series(storage.series, self.meter, self.started_us)  # the same over time
         self.durability = str(storage.level)  # the level at which it promises
+        self.logs = LogKeeper(storage, self.engine, task_logs, free_bytes_min, self.now_us)
 
     # Life.
 
@@ -211,6 +216,7 @@ class Broker:
         self._watching = asyncio.create_task(self.series.run(self), name="jackalope-series")
         self._placed = asyncio.create_task(self._check_place(), name="jackalope-place")
         self.blobs.start()
+        self.logs.start(lambda: self.peers)
 
     async def stop(self) -> None:
         """Finish what has arrived, write everything behind, and close the storage."""
@@ -226,6 +232,7 @@ class Broker:
                 if task is not None:
                     task.cancel()
             await self.blobs.stop()
+            await self.logs.stop()
         points = self.series.close(self.now_us(), self.engine.core)
         await self.off_loop(lambda: self.series.write(points))
         self._writer.close()
@@ -270,9 +277,19 @@ class Broker:
             refusal = who.admit(command)
             if refusal is not None:
                 self.meter.refuse(type(command).__name__, refusal.code)
+                act = self._auditor.refused(command, who, refusal, self._clock.now_us())
+                if act is not None:
+                    self.note(act)
                 return refusal
+        if type(command) in AUDITED and who is not THE_BROKER:
+            command = self._auditor.noted(command, who)
         self._inbox.put(command, items)
         return None
+
+    def note(self, act: Act) -> None:
+        """Put an act into the audit log; where another node leads, that one would have to."""
+        if self.leader is None or self.leader.elsewhere("native") is None:
+            self._inbox.put(NoteAct(act=act), 0)
 
     def admit(self, tasks: int) -> Refusal | None:
         """Refuse tasks for which there is no room just now, before they cost anything."""

@@ -45,7 +45,7 @@ def _about_task(notice: Notice, base_url: str) -> dict[str, Any]:
     at, which = f"{base_url.rstrip('/')}/api/v1/tasks/{notice.task}", _which(notice, "?")
     error = {"type": notice.error_type, "message": notice.error_message}
     return {
-        "task_id": notice.task,
+        "task": notice.task,
         "namespace": notice.namespace,
         "queue": notice.queue,
         "name": notice.name,

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from ipaddress import ip_address
+from math import inf
 from socket import SOCK_STREAM
 from urllib.parse import SplitResult, urlsplit
 
@@ -87,7 +88,9 @@ class Poster:
         """What verifies receivers; made when it is first needed, which takes a while."""
         return self._make_tls()
 
-    async def post(self, url: str, headers: dict[str, str], body: bytes) -> int:
+    async def post(
+        self, url: str, headers: dict[str, str], body: bytes, at_most_s: float = inf
+    ) -> int:
         """Post a body, and return the status with which it was taken.
 
         Raises:
@@ -95,13 +98,13 @@ class Poster:
         """
         if problem := url_problem(url, self._allowed):
             raise Failed("Forbidden", problem, is_final=True)
-        parts = urlsplit(url)
+        parts, timeout_s = urlsplit(url), min(self._timeout_s, at_most_s)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 addresses = await self._resolve(parts)
                 answer = await self._exchange(parts, addresses, headers, body)
         except TimeoutError:
-            message = f"no answer within {self._timeout_s:g} s"
+            message = f"no answer within {timeout_s:g} s"
             raise Failed("Timeout", message) from None
         except (OSError, ssl.SSLError, EOFError) as error:
             message = str(error) or type(error).__name__

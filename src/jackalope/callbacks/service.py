@@ -27,6 +27,7 @@ from jackalope.broker.queries import Refused
 from jackalope.broker.service import Broker
 from jackalope.callbacks.event import MEDIA_TYPE, encode_event
 from jackalope.callbacks.posting import Failed, Poster
+from jackalope.callbacks.shares import Shares
 from jackalope.callbacks.signature import sign
 from jackalope.core.commands import (
     Answer,
@@ -92,7 +93,7 @@ class CallbackService:
             await courier.leave()
         self._couriers.clear()
 
-    async def post(self, callback: TaskId, payload: bytes) -> int:
+    async def post(self, callback: TaskId, payload: bytes, shares: Shares) -> int:
         """Deliver one callback, and return the status with which it was taken.
 
         Raises:
@@ -108,7 +109,8 @@ class CallbackService:
             "User-Agent": f"jackalope/{__version__}",
             **sign(self._keys, int(time.time()), body),
         }
-        return await self.poster.post(notice.url, headers, body)
+        with shares.delivery(notice.url) as at_most_s:
+            return await self.poster.post(notice.url, headers, body, at_most_s)
 
     async def _run(self) -> None:
         beat_at = 0.0
@@ -137,25 +139,31 @@ class CallbackService:
         wanted = [name for name, each in namespaces.items() if CALLBACKS_QUEUE in each.queues]
         for name in wanted:
             if name not in couriers:
-                courier = Courier(self, self._broker, name)
+                courier = Courier(self, self._broker, name, self._config.concurrency)
                 async with asyncio.timeout(_JOIN_S):
-                    await courier.join(self._config.concurrency)
+                    await courier.join()
                 couriers[name] = courier
 
 
 class Courier(LocalWorker):
     """The session over which the callbacks of one namespace are delivered."""
 
-    def __init__(self, service: CallbackService, broker: Broker, namespace: str) -> None:
+    def __init__(
+        self, service: CallbackService, broker: Broker, namespace: str, slots: int
+    ) -> None:
         super().__init__(broker, THE_BROKER)
         self._service = service
         self._namespace = namespace
+        self._slots = slots
         self._deliveries: dict[Held, asyncio.Task[None]] = {}
+        self._shares = Shares(slots)
 
-    async def join(self, slots: int) -> None:
+    async def join(self) -> None:
         self.open()
         try:
-            command = ServeCallbacks(namespace=self._namespace, slots=slots, lease_us=_LEASE_US)
+            command = ServeCallbacks(
+                namespace=self._namespace, slots=self._slots, lease_us=_LEASE_US
+            )
             await self.ask(command)
         except BaseException:
             self.close()
@@ -202,7 +210,7 @@ class Courier(LocalWorker):
     async def _deliver(self, held: Held, payload: bytes) -> None:
         self.post(StartAttempts(ref=0, attempts=[held]))
         try:
-            status = await self._service.post(held.task, payload)
+            status = await self._service.post(held.task, payload, self._shares)
         except Failed as failed:
             self._fail(held, failed)
         except Exception as error:

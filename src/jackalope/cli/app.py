@@ -86,7 +86,7 @@ def root(context: typer.Context, **given: Any) -> None:
     Examples:
         jackalope serve                               run a broker here
         jackalope worker app:app                      run the tasks of app.py
-        jackalope submit --name app.hello --wait      submit one, and wait for its result
+        jackalope submit --name app.hello --wait      submit one, wait for it
         jackalope stats --watch                       watch the broker
 
     The options below can be given before or after a command.
@@ -152,6 +152,12 @@ def _pools() -> typer.Typer:
     )
 
 
+def _tasks() -> typer.Typer:
+    from jackalope.cli.namespace import contracts
+
+    return _group(contracts.describe, contracts.forget, by_itself=contracts.list_)
+
+
 def _schedules() -> typer.Typer:
     from jackalope.cli import schedules
 
@@ -177,6 +183,13 @@ def _keys() -> typer.Typer:
 
     group = _group(keys.create, keys.list_, keys.revoke)
     return _add(group, local, keys.new, keys.hash_)
+
+
+def _namespaces() -> typer.Typer:
+    from jackalope.cli.tenants import namespaces
+
+    commands = (namespaces.list_, namespaces.show, namespaces.create, namespaces.set_)
+    return _group(*commands, namespaces.delete)
 
 
 def _config() -> typer.Typer:
@@ -231,11 +244,13 @@ def _add(group: typer.Typer, make: Make, *commands: Any) -> typer.Typer:
 _GROUPS = {
     "queues": _queues,
     "limits": _limits,
+    "tasks": _tasks,
     "schedules": _schedules,
     "flow": _flow,
     "pools": _pools,
     "cache": _cache,
     "keys": _keys,
+    "namespaces": _namespaces,
     "config": _config,
     "cluster": _cluster,
     "journal": _journal,
@@ -250,13 +265,14 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (addressed, "relaying", "relay"),
     (connected, "commands.bench", "bench"),
     (connected, "commands.submit", "submit"),
-    (connected, "commands.tasks", "status list_ wait explain history tail"),
+    (connected, "commands.tasks", "status list_ wait explain history logs tail"),
     (connected, "commands.actions", "cancel kill pause play hold retry signal purge"),
     (connected, "commands.workers", "workers drain"),
     (connected, "commands.queues", "batches"),
     (connected, "commands.stats", "stats queue_depth cluster_status"),
     (local, "commands.folder", "check backup restore"),
     (connected, "top.command", "top"),
+    (connected, "tenants.audit", "audit"),
     (alone, "migration", "migrate"),
     (local, "app", "version"),
 )
@@ -278,6 +294,7 @@ PANELS = {
         "wait": "Wait until tasks have ended, and show how.",
         "explain": "Explain why a task is not running, where it runs, or how it ended.",
         "history": "Show what happened to a task: when, what, and by whom.",
+        "logs": "Show what a task has printed and logged, attempt by attempt.",
         "tail": "Show events as they happen.",
         "flow": "Submit flows, which are graphs of tasks, list them and show them.",
     },
@@ -305,6 +322,7 @@ PANELS = {
         "`cluster status` shows all nodes of a cluster.",
         "queues": "List queues and their tasks by state, and change them.",
         "limits": "List the limits of tags, and change them.",
+        "tasks": "List the tasks that workers have declared, with what each takes.",
         "schedules": "List schedules, by which the broker submits tasks itself, and change them.",
         "pools": "List pools, which start workers on demand by key, and change them.",
         "cache": "List cached answers, pin them and purge them.",
@@ -315,6 +333,8 @@ PANELS = {
         "restore": "Make a data folder of a backup, with which a broker goes on.",
         "migrate": "Show what of a code base that uses Celery becomes what.",
         "version": "Show the version.",
+        "namespaces": "Create, list, change and delete namespaces, with their quotas.",
+        "audit": "Show what administrators did, or tried to: who, what, when and from where.",
         "keys": "Create, list and revoke API keys. Once there is one, every client needs a key.",
         "config": "Show, check or create the broker's configuration.",
         "cluster": "Begin a cluster, look at its members, and change it.",

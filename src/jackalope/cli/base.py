@@ -125,8 +125,8 @@ COMMON: dict[str, tuple[Any, str, str, str | bool]] = {
     "broker": (
         str | None,
         "--broker -b ADDRESS",
-        "The broker's address, as host:port or jackalope://host:port/namespace; several by commas.",
-        DEFAULT_BROKER,
+        "The broker: host:port, or a URL such as jackalope://host/team; several by commas.",
+        DEFAULT_BROKER.removeprefix("jackalope://"),
     ),
     "namespace": (
         str | None,
@@ -286,10 +286,29 @@ def help_text(docstring: str) -> str:
         head, *lines = paragraph.splitlines()
         if head == "Examples:":
             # The backspace makes Typer leave the lines of a paragraph alone.
-            shown.append("\n".join(["\b[bold]Examples[/bold]", *(f"  {x.strip()}" for x in lines)]))
+            broken = [f"  {part}" for line in lines for part in _broken(line.strip())]
+            shown.append("\n".join(["\b[bold]Examples[/bold]", *broken]))
         else:
             shown.append(" ".join([head, *lines]))
     return "\n\n".join(shown)
+
+
+#: How long the line of an example is on a terminal of 80 columns, within the margins of help.
+_EXAMPLE_CHARS_MAX = 75
+
+
+def _broken(line: str) -> list[str]:
+    """Break a command that is too long, so that it can be copied: before an option if it can be."""
+    if len(line) <= _EXAMPLE_CHARS_MAX:
+        return [line]
+    spaces = [
+        at
+        for at, sign in enumerate(line[: _EXAMPLE_CHARS_MAX - 1])
+        if sign == " " and not (line[:at].count("'") % 2 or line[:at].count('"') % 2)
+    ]
+    options = [at for at in spaces if line[at + 1] == "-" and at > _EXAMPLE_CHARS_MAX // 2]
+    at = max(options or spaces)
+    return [line[:at] + " \\", *_broken("    " + line[at + 1 :])]
 
 
 def hand_down(context: typer.Context, given: dict[str, Any]) -> None:

@@ -42,12 +42,13 @@ def workers(context: typer.Context) -> list[str]:
 
 
 def task_names(context: typer.Context) -> list[str]:
-    """Offer the names of the latest tasks and of the tasks of schedules."""
+    """Offer the names that workers have declared, of the latest tasks, and of schedules."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
         queue = context.params.get("queue") or ""
         page = await client.page(_TASKS_MAX)
         names = [view.name for view in page.tasks if queue in ("", "default", view.queue)]
+        names += [view.name for view in await client.contracts()]
         async for view in client.schedules():
             names.append(view.settings.task)
             if len(names) > 2 * _TASKS_MAX:

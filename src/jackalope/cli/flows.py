@@ -43,13 +43,14 @@ async def submit(
     """
     import msgspec
 
+    from jackalope.core.shapes.flow import node_id
     from jackalope.errors import ConfigError
     from jackalope.task_ids import new_task_id, to_task_id
     from jackalope.tasks.flow_form import FlowForm
 
     try:
         form = msgspec.json.decode(_read(file), type=FlowForm)
-        flow_id = to_task_id(form.flow_id) if form.flow_id else new_task_id()
+        flow_id = to_task_id(form.id) if form.id else new_task_id()
         command = form.command(flow_id, now_us())
     except (msgspec.DecodeError, ConfigError) as error:
         raise Failure(f"{file}: {error}", code=Exit.USAGE) from None
@@ -57,7 +58,9 @@ async def submit(
     handle = client.flow_handle(flow_id)
     if not wait:
         shown = id_text(flow_id)
-        screen.show({"flow": shown, "nodes": len(command.nodes)}, shown)
+        names = [each.node.name for each in command.nodes]
+        nodes = {name: id_text(node_id(flow_id, name)) for name in names}
+        screen.show({"id": shown, "nodes": nodes}, shown)
         return
     state = await handle.wait()
     view = await _whole(client, flow_id)

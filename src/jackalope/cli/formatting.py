@@ -12,7 +12,7 @@ import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from itertools import pairwise, takewhile
 from typing import Any
@@ -20,8 +20,14 @@ from uuid import UUID
 
 import msgspec
 
+from jackalope.core.policy import Policy
+from jackalope.core.settings import shown
+from jackalope.core.shapes.needs import format_amount, parse_amount
+from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.schedule import ScheduleSettings
 from jackalope.core.values import shape_problem
 from jackalope.terminal import visible
+from jackalope.wire.views import DURATIONS, json_name
 
 SECOND_US = 1_000_000
 
@@ -30,6 +36,7 @@ SHORT_ID_CHARS = 13
 
 _STEPS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 _LONG_AGO_S = 10 * 365 * 86_400
+_LAST_US = 253_402_300_799 * SECOND_US
 
 
 def now_us() -> int:
@@ -161,6 +168,22 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:,.1f}"
 
 
+def amount_text(amount: float) -> str:
+    """Return an amount of a resource as a user writes it."""
+    return format_amount(parse_amount(amount))
+
+
+def needs_text(wanted: Mapping[str, Any]) -> str:
+    """Return amounts of resources and values of labels by name, as a user writes them."""
+    return ", ".join(f"{name}={_need_text(value)}" for name, value in wanted.items())
+
+
+def _need_text(value: Any) -> str:
+    if isinstance(value, int | float):
+        return amount_text(value)
+    return value if isinstance(value, str) else "|".join(value)
+
+
 def tally(counts: Mapping[Any, int], *states: str) -> int:
     """Add up the counts of some states."""
     return sum(counts.get(state, 0) for state in states)
@@ -184,7 +207,10 @@ def brief(value: Any, chars_max: int) -> str:
 # Plain data: values that JSON and YAML can hold.
 
 
-_IDS = frozenset({"id", "parent", "task", "waiting_for", "depends_on"})
+_SETTINGS = (Policy, PoolSettings, ScheduleSettings)
+#: The settings that are times.
+_MOMENTS = frozenset({"times", "start", "end"})
+_IDS = frozenset({"id", "parent", "task", "waiting_for", "depends_on", "after"})
 _BODIES = frozenset({"payload", "result"})
 
 CONTENT = "content"
@@ -196,38 +222,67 @@ _DECODERS: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-def to_plain(value: Any, content: str = "") -> Any:
-    """Turn a view, or a list of views, into plain data.
+def to_plain(value: Any, content: str = "", *, is_raw: bool = False) -> Any:
+    """Turn a view, or a list of views, into plain data. Its words are those of REST.
 
-    `content` is the encoding of its bodies, if it does not say so itself.
+    Args:
+        value: the view.
+        content: the encoding of its bodies, if it does not say so itself.
+        is_raw: leave numbers of microseconds as they are, as records have them.
     """
+    if isinstance(value, _SETTINGS) and not is_raw:
+        return _settings(value)
     if isinstance(value, msgspec.Struct):
-        shown = msgspec.structs.asdict(value)
-        content = content_of(shown.get("headers"), shown.get("name")) or content
+        fields = msgspec.structs.asdict(value)
+        content = content_of(fields.get("headers"), fields.get("name")) or content
         return {
-            name: _field(name, field, content)
-            for name, field in shown.items()
+            name if is_raw else json_name(name): _field(name, field, content, is_raw=is_raw)
+            for name, field in fields.items()
             if name not in _BODIES or field is not None
         }
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):
-        return {str(to_plain(key)): to_plain(each) for key, each in value.items()}
+        return {str(to_plain(key)): to_plain(each, is_raw=is_raw) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [to_plain(each) for each in value]
+        return [to_plain(each, is_raw=is_raw) for each in value]
     return decode_body(value, "") if isinstance(value, bytes) else value
 
 
-def _field(name: str, value: Any, content: str) -> Any:
+def _field(name: str, value: Any, content: str, *, is_raw: bool) -> Any:
+    if not is_raw and (name.endswith("_us") or name == "upcoming"):
+        return _measured(name, value)
     if name in _IDS and not isinstance(value, str):
         if isinstance(value, list | tuple):
             return [id_text(each) for each in value]
         return id_text(value)
     if name in _BODIES:
         return decode_body(value, content)
-    if name == "identity":
-        return value.hex()
-    return to_plain(value)
+    return value.hex() if name == "identity" else to_plain(value, is_raw=is_raw)
+
+
+def _measured(name: str, value: Any) -> Any:
+    """Write what Python has in microseconds: times as text, durations in seconds."""
+    if isinstance(value, list | tuple):
+        return [moment(each) for each in value]
+    return value / SECOND_US or None if name in DURATIONS else moment(value)
+
+
+def moment(at_us: int) -> str | None:
+    """Write a time as JSON has it; None for what has not happened, or never will."""
+    if not 0 < at_us <= _LAST_US:
+        return None
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)
+    return str(msgspec.to_builtins(at))
+
+
+def _settings(settings: msgspec.Struct) -> dict[str, Any]:
+    """Write settings as a file has them, durations as text; and moments as times."""
+    fields = shown(settings)
+    return {
+        name: _measured(name, fields[name]) if name in _MOMENTS else to_plain(fields[name])
+        for name in fields
+    }
 
 
 def content_of(headers: Mapping[str, Any] | None, name: str | None) -> str:

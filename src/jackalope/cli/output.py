@@ -135,6 +135,11 @@ class Screen:
         self._out.file.write(f"---\n{text}" if self.format is Format.YAML else text)
         self._out.file.flush()
 
+    def print_raw(self, text: str) -> None:
+        """Write a line as it is, whatever is in it."""
+        self._out.file.write(f"{text}\n")
+        self._out.file.flush()
+
     def size(self) -> tuple[int, int]:
         """Return the columns and lines of the terminal, and draw for these from now on."""
         with suppress(OSError):

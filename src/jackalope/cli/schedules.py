@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from jackalope.cli import completion
 from jackalope.cli.base import Exit, Failure, arg, opt
-from jackalope.cli.formatting import ago, brief, id_text, number
+from jackalope.cli.formatting import ago, brief, id_text, moment, number
 from jackalope.cli.options import Every, Watch, Yes, confirm, every_s, moment_us, read_changes
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ async def resume(client: "Jackalope", screen: "Screen", name: Name) -> None:
     """
     await client.resume_schedule(name)
     view = await client.schedule_of(name)
-    data = {"schedule": name, "state": view.state, "next_us": view.next_us}
+    data = {"schedule": name, "state": view.state, "next_at": moment(view.next_us)}
     screen.show(data, f"schedule {name} is resumed; next {ago(view.next_us)}")
 
 
@@ -217,18 +217,34 @@ async def backfill(
     name: Name,
     since: Annotated[str, arg("SINCE", "The first moment, such as 2030-01-31T08:00.")],
     until: Annotated[str, arg("UNTIL", "The last moment.")],
+    *,
+    again: Annotated[
+        bool, opt("--again", "Also slots that fired and whose tasks are forgotten.")
+    ] = False,
 ) -> None:
-    """Submit the tasks of slots that have passed and have none. A slot never gets two.
+    """Submit the tasks of slots that have passed and never fired.
+
+    Slots that fired once, and whose tasks are forgotten because their retention is over, are listed
+    and left out, unless they are to run again.
 
     Examples:
         jackalope schedules backfill nightly 2030-01-01 2030-01-31T23:59
+        jackalope schedules backfill nightly 2030-01-01 2030-01-31T23:59 --again
     """
     from datetime import UTC, datetime
 
     begin, end = (datetime.fromtimestamp(moment_us(t) / 1_000_000, UTC) for t in (since, until))
-    done = await client.backfill_schedule(name, begin, end)
-    data = {"schedule": name, "tasks": [id_text(task) for task in done.tasks], "known": done.known}
+    done = await client.backfill_schedule(name, begin, end, again=again)
+    data = {
+        "schedule": name,
+        "tasks": [id_text(task) for task in done.tasks],
+        "known": done.known,
+        "forgotten": [slot.isoformat() for slot in done.forgotten],
+    }
     text = f"submitted {number(len(done.tasks))}; {number(done.known)} slots had a task"
+    if done.forgotten:
+        slots = ", ".join(slot.isoformat() for slot in done.forgotten)
+        text += f"; fired before, and left out without --again: {slots}"
     screen.show(data, text)
     if done.refused is not None:
         raise Failure(f"not all slots: {done.refused}", code=Exit.FAILED)

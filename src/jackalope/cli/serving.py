@@ -289,6 +289,7 @@ def _make(config: Config, storage: Storage, listeners: list[TurnListener]) -> Br
             default_policy=config.queue_defaults.policy(),
             limits=config.limits,
             callback_targets=allowed_targets(config.callbacks),
+            task_logs=config.task_logs,
             listeners=listeners,
         )
     except StorageFault as fault:
@@ -373,12 +374,11 @@ def _check_tls(config: Config, client_ca: str = "") -> None:
 
 
 def _certificates(config: Config) -> Certificates:
-    """Return the certificates of all doors, which SIGHUP reads again. Without any it ends us."""
+    """Return the certificates of all doors, which SIGHUP reads again."""
     asked = ((config.amqp, config.amqp.client_ca), (config.grpc, config.grpc.client_ca))
     cas = tuple(ca for door, ca in asked if door.enabled)
     found = Certificates(config.tls, config.peer.ca, cas)
-    if config.tls.cert:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, found.reload)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, found.reload)
     return found
 
 

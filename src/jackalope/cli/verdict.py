@@ -86,7 +86,8 @@ def verdict(
     members, differences, unknown = [], [], []
     for name, each in looked.items():
         copy = found.get(name)
-        log_copy = (copy.problem or f"{copy.messages} messages") if copy is not None else UNKNOWN
+        was_read = copy is not None and not copy.trouble
+        log_copy = (copy.problem or f"{copy.messages} messages") if copy and was_read else UNKNOWN
         if each.status is None:
             unknown.append(f"{name} does not answer: {each.trouble}")
             row = MemberVerdict(name, "unreachable", 0, "", UNKNOWN, UNKNOWN, log_copy)
@@ -110,6 +111,8 @@ def verdict(
     for copy in found.values():
         if copy.problem:
             differences.append(f"the copy of the log at {copy.node}: {copy.problem}; {_MEND_COPY}")
+        elif copy.trouble:
+            unknown.append(f"the copy of the log at {copy.node} was not read: {copy.trouble}")
     if not slices:
         unknown.append("no node leads, so states were not compared")
     return Verdict(cluster, at, slices, members, differences, unknown)

@@ -23,15 +23,19 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.policy import Policy
+from jackalope.core.shapes.namespace import NamespaceSettings
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.errors import ConfigError, ProtocolError, Rejected, kind_of, to_rejected
 from jackalope.task_ids import to_task_id
 from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
 from jackalope.wire.messages import Manage, Query, Subscribe
 from jackalope.wire.views import (
+    ActPage,
+    ActView,
     ApiKeyView,
     BatchView,
     LimitView,
+    NamespaceView,
     PoolView,
     QueueView,
     StatsView,
@@ -175,9 +179,13 @@ class Administration(SessionOwner):
 
     # Queues, tags and workers.
 
-    async def queues(self) -> list[QueueView]:
-        """Return every queue: how much is in it, and its policy."""
-        return await self.query("queues", {}, list[QueueView])
+    async def queues(self, queue: str = "") -> list[QueueView]:
+        """Return every queue: how much is in it, and its policy.
+
+        Args:
+            queue: only the queue of this name, if there is one, with its largest shares.
+        """
+        return await self.query("queues", {"queue": queue} if queue else {}, list[QueueView])
 
     async def declare_queue(
         self, queue: str, *, preset: str = "", changes: Mapping[str, Any] | None = None
@@ -228,6 +236,68 @@ class Administration(SessionOwner):
     async def drain_worker(self, worker: str) -> None:
         """Give no more tasks to a worker, and tell it to finish and leave."""
         await self.manage("drain_worker", {"worker": worker})
+
+    # Namespaces.
+
+    async def namespaces(self) -> list[NamespaceView]:
+        """Return every namespace that the API key covers: its settings, and what it uses."""
+        return await self.query("namespace_list", {}, list[NamespaceView])
+
+    async def namespace_of(self, name: str) -> NamespaceView:
+        """Return a namespace.
+
+        Raises:
+            Rejected: there is none, or the API key is for another.
+        """
+        return await self.query("namespace", {"name": name}, NamespaceView)
+
+    async def declare_namespace(
+        self, name: str, changes: Mapping[str, Any] | None = None
+    ) -> NamespaceSettings:
+        """Create a namespace or change its settings, and return them.
+
+        Args:
+            name: its name.
+            changes: fields of `NamespaceSettings` and their values; a quota of 0 is none.
+
+        Raises:
+            Rejected: the settings cannot be; every problem is listed.
+        """
+        about = {"name": name, "changes": one_of("changes", _changes, changes)}
+        body = await self.manage("declare_namespace", about)
+        return shaped(body["settings"], NamespaceSettings)
+
+    async def delete_namespace(self, name: str, *, force: bool = False) -> int:
+        """Delete a namespace with all that is in it, and return how many tasks were killed.
+
+        Args:
+            name: its name.
+            force: kill its unfinished tasks, and tell its workers to finish; without it they are
+                a reason to refuse.
+
+        Raises:
+            Rejected: there is none, or it is in use.
+        """
+        about = {"name": name, "force": force}
+        body = await self.manage("delete_namespace", about, can_repeat=False)
+        return int(body["killed"])
+
+    async def audit(self, limit: int = 100, *, text: str = "") -> AsyncIterator[ActView]:
+        """Yield what administrators did, or tried to, the latest first.
+
+        Args:
+            limit: at most so many.
+            text: only with this text in any field.
+        """
+        left, cursor = one_of("limit", _count, limit), ""
+        while left > 0:
+            about = {"limit": min(left, PAGE_TASKS), "cursor": cursor, "text": text}
+            page = await self.query("audit", about, ActPage)
+            for act in page.acts:
+                yield act
+            left, cursor = left - len(page.acts), page.cursor
+            if not cursor:
+                return
 
     # API keys.
 

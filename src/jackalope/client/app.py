@@ -31,9 +31,11 @@ from typing import (
 
 from jackalope import __version__
 from jackalope.client import option_checks
+from jackalope.client.contracts import Contracts
 from jackalope.client.extending import Extending
 from jackalope.client.flows.flow import FlowHandle
 from jackalope.client.handle import Handle
+from jackalope.client.limits import Limiting
 from jackalope.client.option_checks import Seconds, one_of, wait_s
 from jackalope.client.pool_calls import Calling
 from jackalope.client.requests import Requests
@@ -81,7 +83,7 @@ DEFAULT_TIMEOUT_S = 30.0
 PAGE_FLOWS = 500
 
 
-class Jackalope(Requests, Calling, Scheduling, Extending):
+class Jackalope(Requests, Calling, Scheduling, Limiting, Contracts, Extending):
     """A client of one broker, in one namespace.
 
     It connects when it is first used, and again by itself whenever the connection is lost. It can
@@ -155,6 +157,7 @@ class Jackalope(Requests, Calling, Scheduling, Extending):
         self.startups: list[Startup] = []  # what workers call before their first task
         # every schedule that was defined with `@app.schedule`, as workers declare them
         self.planned: dict[str, dict[str, Any]] = {}
+        self.limited: dict[str, dict[str, Any]] = {}  # every limit of `@app.task(limits=...)`
         Extending.__init__(self)
         # makes spans of submits and attempts, if that is wanted
         self.traces = _load_traces() if telemetry else None

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
@@ -20,9 +20,11 @@ from jackalope.client.deadlines import Within
 from jackalope.client.option_checks import Seconds, wait_s
 from jackalope.client.session.watches import Ends
 from jackalope.core.commands import Action
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import TaskEnded
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.task_log import LogLineView, LogPage
 from jackalope.core.task import BlobRef
 from jackalope.errors import Rejected, TaskFailed
 from jackalope.tasks.context import resting
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 #: How many steps of progress wait for a reader before the oldest are left out.
 STEPS_MAX = 1_000
+
+#: How many lines of a log come at once, and how long the broker is asked to wait for more.
+LINES_PER_PAGE = 1_000
+LOGS_WAIT_S = 10.0
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -178,6 +184,56 @@ class Handle(Generic[R_co]):
     async def history(self) -> list[HistoryEntryView]:
         """Return what has happened to the task, oldest first."""
         return await self.app.query("history", {"id": self.id}, list[HistoryEntryView])
+
+    async def logs(
+        self,
+        *,
+        follow: bool = False,
+        attempt: int = 0,
+        level: str = "",
+        text: str = "",
+        since_us: int = 0,
+        tail: int = 0,
+        after: str = "",
+        on_page: Callable[[LogPage], None] | None = None,
+    ) -> AsyncGenerator[LogLineView, None]:
+        """Yield the lines that the task has printed and logged, oldest first.
+
+        Args:
+            follow: go on with new lines as they come, until the task ends.
+            attempt: only those of this attempt, from 1.
+            level: only those at least as grave: `error`, `warn`, `info`, `debug`, `trace`.
+            text: only those that contain this, in upper or lower case.
+            since_us: only those written then or later, in microseconds since 1970.
+            tail: begin with the last so many.
+            after: begin behind the line with this id.
+            on_page: called with each page as it comes; it tells what was dropped.
+
+        Raises:
+            Rejected: the broker does not know the task (any more), or an argument is wrong.
+        """
+        about: dict[str, Any] = {
+            "id": self.id,
+            "attempt": attempt,
+            "level": level,
+            "text": text,
+            "since_us": since_us,
+            "limit": min(tail, LINES_PER_PAGE) if tail else LINES_PER_PAGE,
+            "after_line": after,
+            "is_tail": tail > 0,
+        }
+        wait_us = int(min(LOGS_WAIT_S, (self.app.timeout_s or 2 * LOGS_WAIT_S) / 2) * SECOND)
+        while True:
+            page = await self.app.query("logs", about, LogPage)
+            if on_page is not None:
+                on_page(page)
+            for line in page.lines:
+                yield line
+            if (page.ended or not follow) and not (page.has_more and not about["is_tail"]):
+                return
+            about |= {"is_tail": False, "limit": LINES_PER_PAGE, "wait_us": wait_us * follow}
+            if page.lines:
+                about["after_line"] = page.lines[-1].id
 
     async def progress(self) -> AsyncGenerator[ProgressView, None]:
         """Yield the task's progress as the worker reports it, until the task ends.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -41,6 +41,8 @@ class Backfilled:
     tasks: tuple[TaskId, ...]  # the tasks that were submitted
     known: int = 0  # how many slots had one
     refused: Rejected | None = None  # why it stopped before the end, if it did
+    # the slots that were left out because they fired once, although their tasks are forgotten
+    forgotten: tuple[datetime, ...] = ()
 
 
 class Scheduling(Administration):
@@ -105,13 +107,16 @@ class Scheduling(Administration):
         body = await self.manage("trigger_schedule", {"name": name, "task": task_id})
         return TaskId(body["tasks"][0]) if body["tasks"] else task_id
 
-    async def backfill_schedule(self, name: str, since: datetime, until: datetime) -> Backfilled:
-        """Submit the tasks of slots that have passed and have none.
+    async def backfill_schedule(
+        self, name: str, since: datetime, until: datetime, *, again: bool = False
+    ) -> Backfilled:
+        """Submit the tasks of slots that have passed and never fired.
 
         Args:
             name: the schedule.
             since: the first moment.
             until: the last.
+            again: also those of slots that fired and whose tasks are forgotten.
 
         Raises:
             ConfigError: a moment has no time zone.
@@ -122,9 +127,13 @@ class Scheduling(Administration):
             "since_us": one_of("since", option_checks.moment_us, since),
             "until_us": one_of("until", option_checks.moment_us, until),
         }
-        body = await self.manage("backfill_schedule", about)
+        body = await self.manage("backfill_schedule", about | ({"again": True} if again else {}))
         refused = None if body["refused"] is None else to_rejected(body["refused"])
-        return Backfilled(tuple(map(TaskId, body["tasks"])), body["known"], refused)
+        forgotten = tuple(
+            datetime.fromtimestamp(slot_us / 1_000_000, UTC)
+            for slot_us in body.get("forgotten", ())
+        )
+        return Backfilled(tuple(map(TaskId, body["tasks"])), body["known"], refused, forgotten)
 
     async def delete_schedule(self, name: str) -> None:
         """Delete a schedule. Its tasks stay."""

@@ -17,6 +17,8 @@ from typing import Any, Literal, TypedDict, cast
 import msgspec
 
 from jackalope.client import option_checks
+from jackalope.client.keys import Keys, check_keys, unknown_keys
+from jackalope.client.needs import check_labels, check_needs, join_needs
 from jackalope.client.option_checks import Seconds
 from jackalope.client.paces import (
     Debounce,
@@ -34,11 +36,13 @@ from jackalope.core.limits import (
     CALLBACKS_MAX,
     COUNT_MAX,
     DEPENDENCIES_PER_TASK_MAX,
+    KEY_NAME_CHARS_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
 )
 from jackalope.core.policy import DEFAULT_POLICY
 from jackalope.core.shapes.callback import Callback
+from jackalope.core.shapes.needs import Needs
 from jackalope.core.shapes.request import Same, identity_of
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -62,6 +66,18 @@ class SubmitChoices(TypedDict, total=False):
     priority: int  # 0 to 255, higher first; 150 if not chosen
     key: str  # only workers that serve this key of the queue get the task
     tags: Iterable[str]  # labels whose number in flight can be limited
+    # values such as its user or tenant, by which limits and shares go: names of arguments that are
+    # sent as keys, or a map of values
+    keys: str | Iterable[str] | Mapping[str, Any]
+    # what it takes of its worker while it runs, by name: numbers and sizes such as "8GiB" of
+    # resources, and texts, or lists of texts of which one will do, that are the worker's labels
+    needs: Mapping[str, int | float | str | Iterable[str]]
+    prefer: Mapping[str, str | Iterable[str]]  # labels of workers that it goes to first
+    # labels of workers that it goes to only if no other could ever run it
+    avoid: Mapping[str, str | Iterable[str]]
+    # an argument: the next task of the queue with the same value goes to the same worker, if that
+    # has room
+    sticky: str
     alias: str  # a name for the task, unique in the namespace while the task exists
     headers: Mapping[str, Any]  # your own data, handed to the worker untouched
     delay: Seconds  # do not start before this much time has passed
@@ -125,6 +141,8 @@ class Plan:
     submit_timeout_s: float | None
     result_timeout_s: float | None
     paced: Paced | None = None  # the pace, if its key follows from the arguments
+    keys: Keys | None = None  # the keys, if some follow from the arguments
+    sticky: Keys | None = None  # the argument that the task is sticky by
 
     def options_now(self) -> Options | None:
         """Return the rare fields of a task that is submitted now."""
@@ -142,6 +160,28 @@ class Plan:
         """Make a task of this plan."""
         options = self.options_now()
         return TaskSpec(task_id, self.queue, self.name, self.key, self.priority, payload, options)
+
+    def equip(
+        self, spec: TaskSpec, function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+    ) -> TaskSpec:
+        """Give a task what follows from its arguments: its keys, and the key of its pace."""
+        if self.paced is not None:
+            pace = self.paced.of_call(function, args, kwargs)
+            spec.options = msgspec.structs.replace(spec.options or NO_OPTIONS, pace=pace)
+        return self.give_keys(spec, function, args, kwargs)
+
+    def give_keys(
+        self, spec: TaskSpec, function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+    ) -> TaskSpec:
+        """Give a task the keys, and what it is sticky by, that follow from its arguments."""
+        if self.keys is not None and (keys := self.keys.of_call(function, args, kwargs)):
+            spec.options = msgspec.structs.replace(spec.options or NO_OPTIONS, keys=keys)
+        if self.sticky is not None:
+            value = "/".join(self.sticky.of_call(function, args, kwargs).values())
+            options = spec.options or NO_OPTIONS
+            needs = msgspec.structs.replace(options.needs or Needs(), sticky=value)
+            spec.options = msgspec.structs.replace(options, needs=needs)
+        return spec
 
     @property
     def is_request(self) -> bool:
@@ -183,7 +223,13 @@ def make_plan(
     Raises:
         ConfigError: some choice cannot be used; every problem is listed.
     """
-    given = check_choices(choices, _CHECKS, unknown_arguments(function, choices))
+    further = unknown_arguments(function, choices)
+    given = check_choices(choices, _CHECKS, further)
+    keys: Keys = given.get("keys", Keys({}))
+    sticky: Keys | None = given.get("sticky")
+    unknown = unknown_keys(function, sticky.by, "sticky") if sticky is not None else []
+    if unknown := unknown_keys(function, keys.by) + unknown:
+        raise ConfigError("; ".join(unknown))
     expires = given.get("expires", 0)
     is_moment = isinstance(choices.get("expires"), datetime)
     paced: Paced | None = given.get("pace")
@@ -203,6 +249,8 @@ def make_plan(
         version=given.get("version", ""),
         pace=None if paced is None else paced.pace,
         callbacks=given.get("callback", ()),
+        keys=dict(keys.values),
+        needs=join_needs(given),
     )
     return Plan(
         queue=given.get("queue", "default"),
@@ -218,6 +266,8 @@ def make_plan(
         submit_timeout_s=given.get("submit_timeout", UNSET),
         result_timeout_s=given.get("result_timeout"),
         paced=paced if paced is not None and paced.by else None,
+        keys=keys if keys.by else None,
+        sticky=sticky,
     )
 
 
@@ -255,7 +305,7 @@ def check_choices(
 def keep_choices(choices: Choices) -> Choices:
     """Return choices that can be read more than once, whatever they were given as."""
     kept = cast("dict[str, Any]", {**choices})
-    for name in ("tags", "depends_on", "callback"):
+    for name in ("tags", "depends_on", "callback", "keys"):
         if isinstance(kept.get(name), Iterator):
             kept[name] = tuple(kept[name])
     return cast("Choices", kept)
@@ -266,6 +316,10 @@ def _tag(value: object) -> str:
     if "\0" in tag:
         raise ConfigError("a tag must not contain NUL")
     return tag
+
+
+def _sticky(value: object) -> Keys:
+    return check_keys((option_checks.text(value, KEY_NAME_CHARS_MAX, chars_min=1),))
 
 
 def _run_at(value: object) -> int:
@@ -303,6 +357,11 @@ _CHECKS: dict[str, Check] = {
     "queue": option_checks.name,
     "key": option_checks.text,
     "tags": partial(option_checks.several, check=_tag, what="strings", most=TAGS_PER_TASK_MAX),
+    "keys": check_keys,
+    "needs": check_needs,
+    "prefer": check_labels,
+    "avoid": check_labels,
+    "sticky": _sticky,
     "alias": option_checks.text,
     "headers": option_checks.headers,
     "delay": option_checks.duration_us,

@@ -6,7 +6,7 @@ be submitted with the same arguments, which a type checker sees.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import cached_property, partial, update_wrapper
 from hashlib import blake2b
 from typing import (
@@ -22,11 +22,10 @@ from typing import (
     overload,
 )
 
-import msgspec
-
 from jackalope.client import option_checks
 from jackalope.client.flows.parts import Group, Step
 from jackalope.client.handle import Handle
+from jackalope.client.limits import Limit, argument_keys, check_limits, limits_of
 from jackalope.client.option_checks import Seconds
 from jackalope.client.requests import Answer, Asked, make_answer
 from jackalope.client.schedules import Scheduled
@@ -36,7 +35,7 @@ from jackalope.core.effects import Served
 from jackalope.core.lifecycle import State
 from jackalope.core.limits import COUNT_MAX
 from jackalope.core.shapes.request import How
-from jackalope.core.task import NO_OPTIONS, TaskSpec
+from jackalope.core.task import TaskSpec
 from jackalope.errors import ConfigError, PartlyRejected
 from jackalope.task_ids import new_task_id
 from jackalope.tasks.context import Running, resting
@@ -63,6 +62,8 @@ class TaskChoices(Choices, total=False):
     retry_on: type[Exception] | tuple[type[Exception], ...]
     # failures with these exceptions never are
     never_retry: type[Exception] | tuple[type[Exception], ...]
+    # how many of it run at once, and start in a span of time; workers declare them when they start
+    limits: Limit | Iterable[Limit]
 
 
 class Call:
@@ -331,7 +332,7 @@ class Task(Generic[P, R]):
         if plan.is_request:
             return self._request(args, kwargs)
         spec = plan.spec(plan.id or new_task_id(), self.payload_of(args, kwargs))
-        return paced_by_call(self, spec, args, kwargs)
+        return plan.equip(spec, self.definition.function, args, kwargs)
 
     def prepare(self, *args: P.args, **kwargs: P.kwargs) -> TaskSpec:
         """Return the task that `submit` would send, without sending it.
@@ -364,7 +365,8 @@ class Task(Generic[P, R]):
     def _request(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TaskSpec:
         plan, definition = self.plan, self.definition
         payload = definition.canonical_payload(args, kwargs)
-        return plan.request(plan.id or new_task_id(), payload, definition.fingerprint)
+        spec = plan.request(plan.id or new_task_id(), payload, definition.fingerprint)
+        return plan.equip(spec, self.definition.function, args, kwargs)
 
     def _specs(
         self, plan: Plan, calls: Iterable[tuple[Any, ...] | Call], handles: list[Handle[R]]
@@ -383,7 +385,7 @@ class Task(Generic[P, R]):
                 spec = self._request(args, kwargs)
             else:
                 spec = plan.spec(new_task_id(), payload(args, kwargs))
-                spec = paced_by_call(self, spec, args, kwargs)
+                spec = plan.equip(spec, self.definition.function, args, kwargs)
             handles.append(Handle(app, spec.id, result))
             yield spec
 
@@ -391,17 +393,6 @@ class Task(Generic[P, R]):
 def _sent(stream: Stream) -> Uploaded | bytes:
     """Return what is sent of a stream: its bytes, or those of its file when it is time."""
     return stream.read() if stream.path is None else Uploaded(stream.path)
-
-
-def paced_by_call(
-    task: Task[..., Any], spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> TaskSpec:
-    """Give a task the key of its pace, if that is made of its arguments."""
-    paced = task.plan.paced
-    if paced is not None:
-        pace = paced.of_call(task.definition.function, args, kwargs)
-        spec.options = msgspec.structs.replace(spec.options or NO_OPTIONS, pace=pace)
-    return spec
 
 
 class PlainTask(Task[P, R]):
@@ -449,6 +440,8 @@ class TaskMaker:
         task_name = getattr(function, "__qualname__", repr(function))
         try:
             given = check_choices(own, _OF_DEFINITION)
+            limits: tuple[Limit, ...] = given.get("limits", ())
+            choices = _with_keys(choices, limits)
             plan = make_plan(cast("Choices", choices), function=function)
         except ConfigError as error:
             raise ConfigError(f"{task_name} cannot be a task: {error}") from None
@@ -464,10 +457,26 @@ class TaskMaker:
             retry_on=given.get("retry_on", ()),
             never_retry=given.get("never_retry", ()),
         )
+        limited = limits_of(definition.name, limits)
         kind = AsyncTask if definition.is_async else PlainTask
         task: Task[..., Any] = kind(self._app, definition, cast("Choices", choices))
         self._app.register(definition)
+        self._app.limited.update(limited)
         return task
+
+
+def _with_keys(choices: dict[str, Any], limits: Iterable[Limit]) -> dict[str, Any]:
+    """Have the keys that limits go by sent with each task, also those of arguments by place."""
+    wanted, keys = argument_keys(limits), choices.get("keys", ())
+    if not wanted:
+        return choices
+    if isinstance(keys, Mapping):
+        missing = [name for name in wanted if name not in keys]
+        if missing:
+            raise ConfigError(f"limits: key: {', '.join(missing)} must be among keys, as a value")
+        return choices
+    named = (keys,) if isinstance(keys, str) else tuple(keys)
+    return {**choices, "keys": tuple(dict.fromkeys([*named, *wanted]))}
 
 
 #: What is chosen with the definition alone, and what it may be.
@@ -478,5 +487,6 @@ _OF_DEFINITION: dict[str, Callable[[Any], Any]] = {
     "soft_timeout": option_checks.duration_us,
     "retry_on": option_checks.exceptions,
     "never_retry": option_checks.exceptions,
+    "limits": check_limits,
     "memory_limit": partial(option_checks.whole, least=0, most=COUNT_MAX * COUNT_MAX),
 }

@@ -29,7 +29,7 @@ async def watch(handle: Handle[R], show: Callable[[str], object] | None = None) 
 
     Raises:
         TaskFailed: it ended without success.
-        ConfigError: there is no IPython.
+        ConfigError: this is no notebook.
     """
     show = show or _display()
     name, percent, note = id_text(handle.id), 0.0, ""
@@ -58,8 +58,11 @@ def bar(name: str, state: State | None, percent: float, note: str) -> str:
 
 def _display() -> Callable[[str], object]:
     try:
-        from IPython import display  # type: ignore[import-not-found]  # noqa: PLC0415  a notebook has it
+        from IPython import display  # noqa: PLC0415  a notebook has it
+        from IPython.core.getipython import get_ipython  # noqa: PLC0415
     except ImportError:
         raise ConfigError("watch: there is no IPython here; pass show=") from None
+    if get_ipython() is None:
+        raise ConfigError("watch: this is no notebook; pass show=")
     cell: Any = display.display(display.HTML(""), display_id=True)
     return lambda text: cell.update(display.HTML(text))

@@ -27,6 +27,27 @@ class Permission(StrEnum):
     ADMIN = "admin"
 
 
+class Role(StrEnum):
+    """What the bearer of a key is to a namespace, or to the broker: a set of permissions."""
+
+    READ = "read"
+    SUBMIT = "submit"
+    WORK = "work"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+
+#: What each role permits. A key stores the permissions, so that a role can change for later keys.
+ROLES: dict[Role, tuple[Permission, ...]] = {
+    Role.READ: (Permission.READ_TASKS,),
+    Role.SUBMIT: (Permission.SUBMIT_TASKS, Permission.READ_TASKS),
+    # Tasks submit others, and wait for them.
+    Role.WORK: (Permission.SUBMIT_TASKS, Permission.READ_TASKS, Permission.WORK),
+    Role.OPERATE: (Permission.SUBMIT_TASKS, Permission.READ_TASKS, Permission.CANCEL_TASKS),
+    Role.ADMIN: (Permission.ADMIN,),
+}
+
+
 class ApiKey(msgspec.Struct, frozen=True):
     """An API key, without its token."""
 
@@ -39,6 +60,12 @@ class ApiKey(msgspec.Struct, frozen=True):
     expires_us: int = 0  # from when on it permits nothing; 0 for never
     created_us: int = 0  # when it was made
     by: str = ""  # who made it
+
+
+def role_of(key: ApiKey) -> str:
+    """Return the role that has just the permissions of a key; empty if none does."""
+    held = frozenset(key.permissions)
+    return next((str(role) for role, each in ROLES.items() if held == frozenset(each)), "")
 
 
 def is_unlimited_admin(key: ApiKey) -> bool:

@@ -31,12 +31,12 @@ from jackalope.core.shapes.callback import AllowedTargets
 from jackalope.core.shapes.schedule import NO_CALENDAR, Calendar
 from jackalope.core.state.apply import APPLIERS
 from jackalope.core.state.book import Book
+from jackalope.core.state.gates import Gate
 from jackalope.core.state.groups import Pools
 from jackalope.core.state.queue import Queue
 from jackalope.core.state.ready_queue import Lane
-from jackalope.core.state.roster import Fanout, Roster, Worker
+from jackalope.core.state.roster import Fanout, Progress, Roster, Watches, Worker
 from jackalope.core.state.timers import Timers
-from jackalope.core.state.watches import Progress, Watches
 from jackalope.core.task import Attempt, Task
 
 #: A record by which a task ends.
@@ -238,6 +238,9 @@ class Context:
         """Record a fact and apply it to the book."""
         APPLIERS[type(record)](self.book, (record,))
         self.records.append(record)
+        changes = self.book.gate_changes
+        if changes.opened or changes.crowded:
+            self.offer_opened()
         if self.book.has_volatile:
             self._pass_volatile()
 
@@ -246,8 +249,20 @@ class Context:
         if records:
             APPLIERS[type(records[0])](self.book, records)
             self.records += records
+            changes = self.book.gate_changes
+            if changes.opened or changes.crowded:
+                self.offer_opened()
             if self.book.has_volatile:
                 self._pass_volatile()
+
+    def offer_opened(self) -> None:
+        """Re-offer the lanes that gates have let go, and note which gates got tasks."""
+        changes = self.book.gate_changes
+        self.agenda.lanes.update(changes.opened)
+        changes.opened.clear()
+        for gate in changes.crowded:
+            self.agenda.add(Gate, gate)  # For `core.limiting`.
+        changes.crowded.clear()
 
     def _pass_volatile(self) -> None:
         """Let time go on behind volatile tasks that are in line, by a microsecond for each.

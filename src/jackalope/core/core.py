@@ -22,7 +22,9 @@ from jackalope.core import (
     amqp,
     cache,
     callbacks,
+    contracts,
     flows,
+    limiting,
     pacing,
     pools,
     schedules,
@@ -80,6 +82,8 @@ ROOMS = Rooms(
     tasks.ROOM,
     cache.ROOM,
     pacing.ROOM,
+    contracts.ROOM,
+    limiting.ROOM,
     workers.ROOM,
     steps.ROOM,
     flows.ROOM,
@@ -108,7 +112,7 @@ class Core(Context):
         if now_us > self.now_us:
             if now_us - self.now_us > STALL_US:
                 self._forgive_stall(now_us)
-            self.now_us = now_us
+            self.now_us = self.book.gate_changes.now_us = now_us
         answer = refusal or self.decide(command)
         if answer is not None and command.ref:
             self.effects.append(Reply(command.session, command.ref, answer))

@@ -15,6 +15,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.shapes.flow import Input
+from jackalope.core.shapes.namespace import NamespaceSettings
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import ScheduleSettings
@@ -40,9 +41,10 @@ class Served(msgspec.Struct, frozen=True, gc=False):
 
 
 class AcceptedRequests(Accepted, frozen=True):
-    """As `Accepted`, with how the tasks that are requests are served, by index."""
+    """As `Accepted`, with how requests are served and what is doubtful about tasks, by index."""
 
     served: tuple[tuple[int, Served], ...] = ()
+    warnings: tuple[tuple[int, str], ...] = ()
 
 
 class Declared(msgspec.Struct, frozen=True):
@@ -86,6 +88,8 @@ class SlotsRun(msgspec.Struct, frozen=True):
     tasks: tuple[TaskId, ...]
     known: int = 0  # slots that had a task already
     refused: Refusal | None = None  # why it stopped before the end
+    # slots that were left out because they fired once, although their tasks are forgotten
+    forgotten: tuple[int, ...] = ()
 
 
 class StartOrder(msgspec.Struct, frozen=True):
@@ -162,6 +166,18 @@ class Suspended(msgspec.Struct, frozen=True, gc=False):
     is_suspended: bool = True
 
 
+class NamespaceSet(msgspec.Struct, frozen=True):
+    """The namespace exists, with these settings."""
+
+    settings: NamespaceSettings
+
+
+class NamespaceGone(msgspec.Struct, frozen=True):
+    """The namespace was deleted, and so many unfinished tasks were killed with it."""
+
+    killed: int
+
+
 Answered = (
     Accepted
     | Declared
@@ -178,6 +194,8 @@ Answered = (
     | HelpersPromised
     | StepDone
     | Suspended
+    | NamespaceSet
+    | NamespaceGone
     | Refusal
 )
 

@@ -15,8 +15,11 @@ from jackalope.core.durations import format_duration
 from jackalope.core.ids import TaskId, id_text
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import AHEAD_COUNT_MAX, TIME_US_MAX
+from jackalope.core.placement.fit import can_take, shortfall
 from jackalope.core.policy import Policy
 from jackalope.core.shapes.flow import FlowState, NodeState
+from jackalope.core.shapes.limit import LimitSettings
+from jackalope.core.shapes.needs import Needs, format_amount, matches
 from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.pool import NO_LAUNCHER, GroupState
 from jackalope.core.shapes.request import How
@@ -29,6 +32,7 @@ from jackalope.core.state.flows import (
     settings_of,
     tolerates,
 )
+from jackalope.core.state.queue import Namespace
 from jackalope.core.state.ready_queue import Lane
 from jackalope.core.state.roster import Worker
 from jackalope.core.task import (
@@ -60,14 +64,20 @@ class Why(StrEnum):
     GROUP_FULL = "group_full"
     QUEUE_PAUSED = "queue_paused"
     TAG_AT_LIMIT = "tag_at_limit"
+    LIMIT_REACHED = "limit_reached"
+    RATE_REACHED = "rate_reached"
     NO_WORKER = "no_worker"
     NAME_UNKNOWN = "name_unknown"
+    MISFIT = "misfit"
     POOL_FULL = "pool_full"
     POOL_STARTING = "pool_starting"
     POOL_FAILING = "pool_failing"
     WORKERS_BUSY = "workers_busy"
     AVOIDS_WORKER = "avoids_worker"
+    NEEDS_UNMET = "needs_unmet"
+    RESOURCES_BUSY = "resources_busy"
     BEHIND = "behind"
+    SHARE = "share"
     ASSIGNED = "assigned"
     RUNNING = "running"
     STUCK = "stuck"
@@ -264,12 +274,8 @@ def _why_ready(ctx: Context, task: Task) -> list[Cause]:
     if queue.paused_by:
         text = f"queue {queue.name!r} is paused by {queue.paused_by}"
         causes.append(Cause(Why.QUEUE_PAUSED, text, {"by": queue.paused_by}))
-    for tag in sorted(set(task.options.tags)):
-        if namespace.is_full(tag):
-            limit, held = namespace.limits[tag], namespace.in_flight.get(tag, 0)
-            text = f"tag {tag!r} is at its limit: {held} of {limit} in flight"
-            facts: dict[str, str | int] = {"tag": tag, "limit": limit, "in_flight": held}
-            causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
+    causes += _why_misfit(task)
+    causes += _why_limited(namespace, task)
     why_no_worker = _why_no_worker(ctx, task)
     causes += why_no_worker
     if why_no_worker and queue.pool is not None:
@@ -279,7 +285,71 @@ def _why_ready(ctx: Context, task: Task) -> list[Cause]:
     if ahead:
         more = " or more" if ahead >= AHEAD_COUNT_MAX else ""
         causes.append(Cause(Why.BEHIND, f"behind {ahead}{more} others", {"ahead": ahead}))
+    causes += _why_share(task, ahead)
     return causes
+
+
+def _why_share(task: Task, ahead: int) -> list[Cause]:
+    """Explain the place of a task whose share takes turns with others."""
+    fair, lane = task.queue.line.fair, task.lane
+    if fair is None or lane is None or lane.share is None or fair.count <= 1:
+        return []
+    share, key = lane.share, task.queue.policy.fair_by
+    whose = f"share {share.value!r} of {key}" if share.value else f"the share without {key}"
+    more = " or more" if ahead >= AHEAD_COUNT_MAX else ""
+    text = f"{whose} has {ahead}{more} before it; {fair.count} shares take turns"
+    text += f", and it has {share.weight} at a time" if share.weight > 1 else ""
+    facts: dict[str, str | int] = {"key": key, "share": share.value, "ahead": ahead}
+    return [Cause(Why.SHARE, text, {**facts, "shares": fair.count, "weight": share.weight})]
+
+
+def _why_misfit(task: Task) -> list[Cause]:
+    """Tell that a call will fail, because it does not fit what its name takes."""
+    known = task.queue.contracts.get(task.name)
+    if known is None:
+        return []
+    is_node = isinstance(task.flow, NodeState)
+    problem = known.misfit(task.payload, task.options, is_node=is_node)
+    text = f"will fail: the call does not fit {task.name!r}: {problem}"
+    return [Cause(Why.MISFIT, text, {"name": task.name})] if problem else []
+
+
+def _why_limited(namespace: Namespace, task: Task) -> list[Cause]:
+    """Name the limits that keep a task from starting, their use, and when they let go."""
+    causes = []
+    for name, _ in namespace.gates.names(task):
+        gate = namespace.gates.gates.get(name)
+        if gate is None or not namespace.gates.is_shut(gate):
+            continue
+        settings, facts = gate.settings, dict[str, str | int]()
+        if not name[0]:
+            text = (
+                f"tag {name[1]!r} is at its limit: {gate.use} of {settings.concurrency} in flight"
+            )
+            facts |= {"tag": name[1], "limit": settings.concurrency, "in_flight": gate.use}
+            causes.append(Cause(Why.TAG_AT_LIMIT, text, facts))
+            continue
+        keys = dict(zip(settings.keys, name[1:], strict=True))
+        named = "".join(f", {key}={value}" for key, value in keys.items())
+        facts |= {"limit": name[0], **{f"key.{key}": value for key, value in keys.items()}}
+        if gate.is_full():
+            text = f"limit {name[0]!r}{named}: {gate.use} of {settings.concurrency} run"
+            full: dict[str, str | int] = {
+                "in_flight": gate.use,
+                "concurrency": settings.concurrency,
+            }
+            causes.append(Cause(Why.LIMIT_REACHED, text, {**facts, **full}))
+        bucket = gate.bucket
+        if bucket is not None and gate.opens_us > namespace.gates.changes.now_us:
+            is_closed = bucket.until_us >= gate.opens_us
+            what = "a worker was throttled" if is_closed else _rate(settings)
+            text = f"limit {name[0]!r}{named}: {what}; the next may start at {gate.opens_us}"
+            causes.append(Cause(Why.RATE_REACHED, text, {**facts, "until_us": gate.opens_us}))
+    return causes
+
+
+def _rate(settings: LimitSettings) -> str:
+    return f"{settings.rate} in {format_duration(settings.per_us)}"
 
 
 def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
@@ -297,6 +367,13 @@ def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
         what = f"task {task.name!r}" if task.name else "tasks without a name"
         text = f"no worker that serves its queue implements {what}"
         return [Cause(Why.NAME_UNKNOWN, text, {"queue": queue.name, "name": task.name})]
+    return _why_needs(ctx, task, workers) or _why_busy(task, workers)
+
+
+def _why_busy(task: Task, workers: list[Worker]) -> list[Cause]:
+    """Say why none of the workers that could run a task takes it."""
+    needs = task.options.needs
+    workers = [worker for worker in workers if needs is None or worker.can_host(needs)]
     free = [worker for worker in workers if worker.has_room()]
     if not free:
         states = Counter(map(_why_no_room, workers))
@@ -307,6 +384,69 @@ def _why_no_worker(ctx: Context, task: Task) -> list[Cause]:
         text = f"failed on worker {task.avoid!r}, the only one free; waits for another"
         return [Cause(Why.AVOIDS_WORKER, text, {"worker": task.avoid})]
     return []
+
+
+def _why_needs(ctx: Context, task: Task, workers: list[Worker]) -> list[Cause]:
+    """Say which needs of a task are not met, now or ever."""
+    needs = task.options.needs
+    if needs is None:
+        return []
+    able = [worker for worker in workers if worker.can_host(needs)]
+    if not able:
+        return _why_unmet(task.queue.name, needs, workers)
+    return _why_not_free(ctx, task.lane, needs, able)
+
+
+def _why_unmet(queue: str, needs: Needs, workers: list[Worker]) -> list[Cause]:
+    """Say that no worker of the queue can ever run a task, and what the nearest one lacks."""
+    worker = min(workers, key=lambda worker: shortfall(worker, needs))
+    lacks = [
+        f"{format_amount(amount - worker.resources.get(name, 0))} {name}"
+        for name, amount in needs.resources
+        if worker.resources.get(name, 0) < amount
+    ]
+    lacks += [
+        f"the label {label[0]}={'|'.join(label[1])}"
+        for label in needs.labels
+        if not matches(worker.labels, (label,))
+    ]
+    told, needed = ", ".join(lacks), needs.told()
+    text = (
+        f"needs {needed}; no worker can ever run it: the nearest of queue {queue!r}, "
+        f"{worker.id!r}, lacks {told}"
+    )
+    facts: dict[str, str | int] = {"needs": needed, "worker": worker.id, "lacks": told}
+    return [Cause(Why.NEEDS_UNMET, text, facts)]
+
+
+def _why_not_free(ctx: Context, lane: Lane | None, needs: Needs, able: list[Worker]) -> list[Cause]:
+    """Say what a task with needs waits for, if workers that could run it have room."""
+    roomy = [worker for worker in able if worker.has_room()]
+    roster, tasks = ctx.roster, ctx.book.tasks
+    if not roomy or lane is None:
+        return []
+    if any(can_take(roster, tasks, worker, lane, needs) for worker in roomy):
+        return []
+    enough = [worker for worker in roomy if worker.has_left(needs)]
+    kept = [worker for worker in enough if worker.reserved not in (None, lane)]
+    if kept:
+        text = f"worker {kept[0].id!r} is kept free for a larger task that comes before it"
+        return [Cause(Why.RESOURCES_BUSY, text, {"worker": kept[0].id})]
+    if enough:
+        text = f"avoids worker {enough[0].id!r} by its labels; waits for another"
+        return [Cause(Why.AVOIDS_WORKER, text, {"worker": enough[0].id})]
+    reserved = ctx.roster.reserved.get(lane)
+    worker = reserved or roomy[0]
+    missing = [
+        f"{format_amount(amount - worker.left(name))} {name}"
+        for name, amount in needs.resources
+        if worker.left(name) < amount
+    ]
+    told = ", ".join(missing) or "a slot"
+    text = f"fits worker {worker.id!r} once {told} more is free"
+    text += " (reserved)" if reserved is not None else ""
+    facts: dict[str, str | int] = {"worker": worker.id, "needs": needs.told(), "missing": told}
+    return [Cause(Why.RESOURCES_BUSY, text, facts)]
 
 
 def _why_no_room(worker: Worker) -> str:

@@ -14,6 +14,7 @@ from jackalope.core.context import Context
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, State
+from jackalope.core.placement.fit import can_take
 from jackalope.core.shapes.flow import FlowState
 from jackalope.core.shapes.pool import UP, GroupState
 from jackalope.core.state.flows import (
@@ -24,9 +25,10 @@ from jackalope.core.state.flows import (
     prospect,
     settings_of,
 )
+from jackalope.core.state.gates import Gate, Gates, kind_of
 from jackalope.core.state.groups import Group
-from jackalope.core.state.queue import Namespace, Queue
-from jackalope.core.task import Task, is_open, lease_of
+from jackalope.core.state.queue import Namespace, Queue, share_of
+from jackalope.core.task import Task, is_open, lease_of, size_of
 
 
 def check(ctx: Context) -> None:
@@ -90,12 +92,31 @@ def _check_queue(queue: Queue, tasks: list[Task]) -> None:
         at = task.lane
         if at is None or at.queue is not queue or at.task_name not in (None, task.name):
             raise BrokenInvariant(f"not in a lane of its queue and name: {task} {at}")
+    _check_shares(queue, ready)
     if queue.batches is not None:
         lasting = (it for it in tasks if it.state not in ENDED and not is_volatile(it.id))
         batches = Counter(task.batch for task in lasting)
         must(queue.batches == batches, "a queue counts its batches", queue.name, batches)
     _check_cache(queue, [task for task in tasks if task.state not in ENDED])
     _check_paces(queue, [task for task in tasks if is_open(task)])
+
+
+def _check_shares(queue: Queue, ready: list[Task]) -> None:
+    """Check that tasks stand in the lanes of their shares, and that these are counted."""
+    fair, weights = queue.line.fair, queue.policy.fair_weights
+    must((fair is not None) == bool(queue.policy.fair_by), "a key makes shares", queue.name)
+    if fair is None:
+        must(not any(lane.share for lane in queue.line.lanes.values()), "none without", queue.name)
+        return
+    for task in ready:
+        share = None if task.lane is None else task.lane.share
+        must(share is not None and share.value == share_of(task), "in its share", task)
+    sizes = Counter(share_of(task) for task in ready)
+    counted = {share.value: share.size for share in fair.waiting()}
+    must(counted == sizes, "shares count their tasks", queue.name, counted, sizes)
+    must(fair.count == len(sizes), "and are counted", queue.name, fair.count)
+    for share in fair.waiting():
+        must(share.weight == weights.get(share.value, 1), "weights are those of the policy", share)
 
 
 def _check_cache(queue: Queue, unfinished: list[Task]) -> None:
@@ -141,23 +162,16 @@ def _check_namespace(ctx: Context, namespace: Namespace) -> None:
         for task in ctx.book.tasks.values()
         if task.queue.namespace is namespace and task.attempt is not None
     ]
-    in_flight = Counter(tag for task in leased for tag in set(task.options.tags))
-    must(
-        namespace.in_flight == in_flight,
-        "tags count what is leased",
-        namespace.in_flight,
-        in_flight,
-    )
+    _check_gates(namespace, leased)
+    must(namespace.leased == len(leased), "a namespace counts what is leased", namespace.leased)
+    _check_use(ctx, namespace)
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for task in leased:
+        for name, amount in () if task.options.needs is None else task.options.needs.resources:
+            used[lease_of(task).worker][name] += amount
+    must(namespace.used == used, "what is used follows from leases", namespace.used, used)
     held = {(worker, task) for worker, tasks in namespace.leases.items() for task in tasks}
     must(held == {(lease_of(t).worker, t.id) for t in leased}, "leases are indexed", held)
-    for queue in namespace.queues.values():
-        for lane in queue.line.lanes.values():
-            full = sum(namespace.is_full(tag) for tag in lane.tags)
-            must(lane.closed_by == full, "full tags close lanes", lane.name, lane.closed_by, full)
-            for tag in lane.tags:
-                must(
-                    lane in namespace.limited_lanes[tag], "a limited lane is known to its tag", tag
-                )
     for name, entry in namespace.throttles.items():
         is_timed = (namespace.name, name) in ctx.book.throttled
         must(is_timed, "what is throttled has a timer", entry)
@@ -165,10 +179,69 @@ def _check_namespace(ctx: Context, namespace: Namespace) -> None:
         must(task_id in ctx.book.tasks, "an alias names a task in memory", alias)
 
 
+def _check_use(ctx: Context, namespace: Namespace) -> None:
+    """Check what the quotas of a namespace are compared with."""
+    depth = sum(queue.depth for queue in namespace.queues.values())
+    must(namespace.depth == depth, "a namespace knows its depth", namespace.depth, depth)
+    if namespace.bytes_stored is not None:
+        here = (task for task in ctx.book.tasks.values() if task.queue.namespace is namespace)
+        stored = sum(size_of(task.payload) for task in here if task.state not in ENDED)
+        must(namespace.bytes_stored == stored, "payloads are weighed", namespace.name, stored)
+    settings = namespace.settings
+    must(namespace.bucket.lacking >= 0, "no bucket overflows", namespace.bucket)
+    must(
+        namespace.bucket.lacking <= namespace.bucket_now.lacking
+        or namespace.bucket.at_us < namespace.bucket_now.at_us
+        or not settings.submits_per_second,
+        "volatile tasks only take more",
+        namespace.bucket,
+    )
+
+
+def _check_gates(namespace: Namespace, leased: list[Task]) -> None:
+    gates = namespace.gates
+    names = {task.id: [name for name, _ in gates.names(task)] for task in leased}
+    held = {task_id: [gate.name for gate in slots] for task_id, slots in gates.held.items()}
+    must(held == {key: each for key, each in names.items() if each}, "leases hold slots", held)
+    use = Counter(name for each in names.values() for name in each)
+    lanes = [lane for queue in namespace.queues.values() for lane in queue.line.lanes.values()]
+    for name, gate in gates.gates.items():
+        must(gate.name == name and not gate.is_idle(), "a gate is there while it is in use", name)
+        must(gate.settings == gates.settings_of(name), "a gate has the limit's settings", name)
+        must(gate.use == use[name], "a gate counts what is leased", name, gate.use, use[name])
+        must(set(gate.lanes) == {lane for lane in lanes if gate in lane.gates}, "its lanes", name)
+        is_timed = (namespace.name, gate.text()) in gates.changes.filling
+        must(is_timed == (gate.bucket is not None), "a bucket that fills has a timer", name)
+        _check_parked(gates, gate)
+    must(use.keys() <= gates.gates.keys(), "what is in use is known", use)
+    for lane in lanes:
+        wanted = tuple(name for name, _ in lane.name.gates)
+        must(tuple(gate.name for gate in lane.gates) == wanted, "a lane has its gates", lane.name)
+        shut = [gate for gate in lane.gates if gates.is_shut(gate)]
+        must(not shut or lane.closed_by is not None, "a shut gate closes its lanes", lane.name)
+        must(lane.closed_by is None or lane.closed_by in lane.gates, "by its own", lane.name)
+
+
+def _check_parked(gates: Gates, gate: Gate) -> None:
+    """Check that an open gate keeps no lane back for which it has room."""
+    visible = {lane for lanes in gate.visible.values() for lane in lanes}
+    at_large = {lane for lane in gate.lanes if lane.closed_by is None}
+    must(visible == at_large, "a gate knows which lanes are at large", gate.name)
+    if gates.is_shut(gate):
+        must(not visible, "a shut gate lets no lane go", gate.name)
+        return
+    room = gate.room(gates.changes.now_us)
+    for lane in gate.lanes:
+        if lane.closed_by is gate:
+            seen = len(gate.visible.get(kind_of(lane), ()))
+            must(room is not None and seen >= room, "an open gate lets lanes go", gate.name, seen)
+
+
 def _check_links(ctx: Context) -> None:
     children: dict[TaskId, set[TaskId]] = defaultdict(set)
     dependents: dict[TaskId, set[TaskId]] = defaultdict(set)
     joiners: dict[tuple[TaskId, str], set[TaskId]] = defaultdict(set)
+    runs: dict[tuple[str, str], set[TaskId]] = defaultdict(set)
     for task in ctx.book.tasks.values():
         if task.state in ENDED:
             continue
@@ -183,10 +256,18 @@ def _check_links(ctx: Context) -> None:
         if task.options.node is not None and not node_state(task).is_released:
             for group in task.options.node.groups:
                 joiners[task.options.parent, group].add(task.id)
+        if task.options.schedule:
+            runs[task.queue.namespace.name, task.options.schedule].add(task.id)
     for index, truth in ((ctx.book.children, children), (ctx.book.dependents, dependents)):
         must({k: set(v) for k, v in index.items()} == truth, "links are indexed", index, truth)
     indexed = {name: set(waiting) for name, waiting in ctx.book.joiners.items()}
     must(indexed == joiners, "joins are indexed", indexed, joiners)
+    found = {
+        (namespace.name, schedule): set(tasks)
+        for namespace in ctx.book.namespaces.values()
+        for schedule, tasks in namespace.runs.items()
+    }
+    must(found == runs, "the tasks of a schedule are indexed", found, runs)
 
 
 def _check_flows(ctx: Context) -> None:
@@ -238,6 +319,10 @@ def _check_roster(ctx: Context) -> None:
         must((name in roster.leases) == bool(worker.session), "a session has a lease", name)
         load = len(worker.held) if worker.has_room() else None
         must(worker.load == load, "a worker is placed by its load", name, worker.load, load)
+        lane = worker.reserved
+        must(lane is None or roster.reserved.get(lane) is worker, "kept for one lane", name)
+    for lane, worker in roster.reserved.items():
+        must(worker.reserved is lane or not worker.crew, "a lane knows who is kept for it", lane)
     for session, worker in roster.sessions.items():
         must(worker.session == session, "a session has its worker", session)
 
@@ -258,7 +343,7 @@ def _check_fanouts(ctx: Context) -> None:
 def _check_nothing_idle(ctx: Context) -> None:
     """Check that no startable task waits while a worker that may take it has room."""
     for worker in ctx.roster.workers.values():
-        if not worker.has_room():
+        if not worker.has_room() or worker.namespace.is_at_limit():
             continue
         for name in worker.queues:
             queue = worker.namespace.queues.get(name)
@@ -268,6 +353,10 @@ def _check_nothing_idle(ctx: Context) -> None:
                 if not lane.size or lane.closed_by or (worker.keys and lane.key not in worker.keys):
                     continue
                 if worker.crew is not None and not worker.crew.takes(lane):
+                    continue
+                if lane.needs is not None and not can_take(
+                    ctx.roster, ctx.book.tasks, worker, lane, lane.needs
+                ):
                     continue
                 others = ctx.roster.has_other(worker.namespace.name, name, lane, worker.id)
                 is_shunned = lane.avoid == worker.id and others

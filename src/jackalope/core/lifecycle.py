@@ -93,6 +93,7 @@ class Event(StrEnum):
     FAIL = "fail"
     RELEASE = "release"
     SUSPEND = "suspend"
+    THROTTLE = "throttle"
     STOP = "stop"
     LOSE = "lose"
 
@@ -179,6 +180,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.FAIL: _SET_BACK,
         Event.RELEASE: _SET_BACK,
         Event.SUSPEND: _SUSPENDED,
+        Event.THROTTLE: _SUSPENDED | _READY,
         Event.STOP: _PAUSED | _KILLED,
         Event.LOSE: _SET_BACK,
     },
@@ -190,6 +192,7 @@ TRANSITIONS: dict[State, dict[Event, frozenset[State]]] = {
         Event.FAIL: _SET_BACK,
         Event.RELEASE: _SET_BACK,
         Event.SUSPEND: _SUSPENDED,
+        Event.THROTTLE: _SUSPENDED | _READY,
         Event.STOP: _PAUSED | _KILLED,
         Event.LOSE: _SET_BACK,
     },

@@ -15,7 +15,18 @@ COUNT_MAX = 10**9
 NAME_CHARS_MAX = 256
 TAGS_PER_TASK_MAX = 32
 TAG_CHARS_MAX = 128
+KEYS_PER_TASK_MAX = 16
+KEY_NAME_CHARS_MAX = 128
+KEY_VALUE_CHARS_MAX = 256
 HEADERS_BYTES_MAX = 16 * 1024
+#: Needs of a task and resources of a worker: how many, and how much of one, in thousandths; for how
+#: many large tasks a worker is kept free at a time, and of how many sticky values it is known which
+#: worker had the last task.
+NEEDS_PER_TASK_MAX = 32
+RESOURCES_PER_WORKER_MAX = 64
+AMOUNT_MAX = 2**60
+RESERVATIONS_MAX = 64
+STICKY_VALUES_MAX = 100_000
 DEPENDENCIES_PER_TASK_MAX = 1_000
 ERROR_CHARS_MAX = 32 * 1024
 NOTE_CHARS_MAX = 1_024
@@ -30,6 +41,12 @@ FLOW_NODES_MAX = 1_000_000
 FLOW_GROUPS_MAX = 1_000
 FLOW_COMPENSATIONS_MAX = 1_000
 FLOW_INPUT_BYTES_MAX = 8 * 1024 * 1024
+#: Contracts: how many a namespace has, how many versions of a task are in use at a time, how many
+#: parameters one has, and how large one is.
+CONTRACTS_PER_NAMESPACE_MAX = 10_000
+CONTRACT_VERSIONS_MAX = 5
+CONTRACT_PARAMETERS_MAX = 255
+CONTRACT_BYTES_MAX = 64 * 1024
 #: Callbacks of a task and of a queue, and triggers of a queue. What is posted has the result if it
 #: is not larger, and the beginning of the error.
 CALLBACKS_MAX = 10
@@ -38,11 +55,25 @@ CALLBACK_RESULT_BYTES_MAX = 16 * 1024
 CALLBACK_ERROR_CHARS_MAX = 4_096
 TRIGGERS_PER_QUEUE_MAX = 10
 
+#: Task logs: the largest line, its logger's name, how many lines come at once and are read at once.
+LOG_LINE_BYTES_MAX = 64 * 1024
+LOG_LINES_PER_FRAME_MAX = 10_000
+LOG_LINES_READ_MAX = 10_000
+
 #: How deep lists and maps may nest in any value that a peer sends.
 DEPTH_MAX = 64
 
 ITEMS_PER_COMMAND_MAX = 10_000
 NAMESPACES_MAX = 1_000
+#: What the settings of a namespace may say.
+DESCRIPTION_CHARS_MAX = 1_024
+WEIGHT_MAX = 1_000
+BYTES_MAX = 2**50
+#: How many unfinished tasks are killed with a namespace: all of it goes in one command.
+TASKS_PER_NAMESPACE_KILLED_MAX = 100_000
+#: The audit log: how many acts of each namespace are kept, and how many of the broker as a whole.
+ACTS_PER_NAMESPACE_MAX = 1_000
+ACTS_OF_BROKER_MAX = 10_000
 QUEUES_PER_NAMESPACE_MAX = 10_000
 LIMITED_TAGS_PER_NAMESPACE_MAX = 10_000
 WORKERS_MAX = 20_000
@@ -84,12 +115,14 @@ DEPARTED_WORKERS_MAX = 1_000
 TALLIES_PER_NAMESPACE_MAX = 10_000
 
 #: Schedules: how many a namespace has, how many moments one lists, how many slots one command makes
-#: up for, how many that passed are counted, and how many of its tasks it remembers.
+#: up for, how many that passed are counted, how many of its tasks it names, and how many spans of
+#: time it remembers in which it fired.
 SCHEDULES_PER_NAMESPACE_MAX = 100_000
 MOMENTS_PER_SCHEDULE_MAX = 1_000
 SLOTS_PER_BACKFILL_MAX = 1_000
 MISSED_SLOTS_COUNTED_MAX = 100
 RUNS_PER_SCHEDULE_MAX = 10
+SPANS_PER_SCHEDULE_MAX = 100
 
 #: Paces: how many kinds of tasks a namespace throttles at a time, and how many of the submits that
 #: took the place of a task are remembered, so that one that is repeated is not taken for a new one.
@@ -98,6 +131,12 @@ MERGED_PER_TASK_MAX = 100
 
 #: How many slots one tick takes on: each may have to look for the next in a calendar.
 SLOTS_PER_TICK_MAX = 500
+
+#: Fair shares: how many turns one may have where others have one, how many values of a queue's key
+#: have a weight of their own, and how many shares a view of the queue lists.
+FAIR_WEIGHT_MAX = 1_000
+FAIR_WEIGHTS_PER_QUEUE_MAX = 1_000
+FAIR_SHARES_SHOWN_MAX = 100
 
 #: How far `explain` counts the tasks ahead of one.
 AHEAD_COUNT_MAX = 10_000
@@ -113,3 +152,12 @@ EXCHANGES_PER_NAMESPACE_MAX = 10_000
 BINDINGS_PER_NAMESPACE_MAX = 50_000
 RULES_PER_NAMESPACE_MAX = 1_000
 ARGUMENTS_BYTES_MAX = 16 * 1024
+
+#: Limits by key: how many a namespace has, by how many keys one goes, how many tokens one has, and
+#: for how long a worker that is throttled closes a key at most.
+LIMITS_PER_NAMESPACE_MAX = 1_000
+KEYS_PER_LIMIT_MAX = 8
+RATE_MAX = 1_000_000
+CLOSED_US_MAX = 31 * DAY
+#: How many values of its keys the view of a limit names.
+GATES_SHOWN_MAX = 20

@@ -6,12 +6,15 @@ room for what is. An exchange may go with its last binding.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from jackalope.core.context import Context
 from jackalope.core.limits import NAME_CHARS_MAX, NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import Policy
 from jackalope.core.records import ExchangeDeleted, QueueDeclared, Unbound
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code, QuotaRefusal, Refusal
 from jackalope.core.shapes.exchange import Binding
+from jackalope.core.shapes.namespace import Quota
 from jackalope.core.state.changes import is_volatile_binding
 from jackalope.core.state.queue import Namespace, Queue
 
@@ -100,6 +103,105 @@ def no_namespace(ctx: Context, name: str, *, is_used: bool = False) -> Refusal |
         message = f"there are {there} namespaces; declare a queue in namespace {name!r} first"
         return Refusal(Code.TOO_MANY, f"{message}, or raise limits.namespaces_by_use")
     return None
+
+
+def unknown_namespace(name: str) -> Refusal:
+    return Refusal(Code.UNKNOWN_NAMESPACE, f"no namespace {name!r}; list the namespaces")
+
+
+# Quotas: what a namespace may have, and do, so much of.
+
+
+def take_within(
+    ctx: Context,
+    queue: Queue,
+    sizes: Sequence[int],
+    take: Callable[[slice], Sequence[Refusal | None]],
+    serve: Callable[[Context], None],
+) -> Sequence[Refusal | None]:
+    """Accept as many tasks, by the bytes of their payloads, as the quotas allow.
+
+    Args:
+        ctx: the state.
+        queue: where they are to wait.
+        sizes: of each of them.
+        take: accepts some of them, and returns an answer for each, or nothing.
+        serve: assigns what was accepted, which may not have to wait.
+
+    Returns:
+        An answer for each of them; nothing if all are accepted.
+    """
+    answers: list[Refusal | None] = []
+    while len(answers) < len(sizes):
+        taken = len(answers)
+        room, refusal = room_for(ctx, queue, sizes[taken:])
+        if not room and refusal is not None:
+            serve(ctx)
+            room, refusal = room_for(ctx, queue, sizes[taken:])
+        if not room:
+            return [*answers, *[refusal] * (len(sizes) - taken)]
+        answers += take(slice(taken, taken + room)) or [None] * room
+    return answers if any(answers) else ()
+
+
+def room_for(
+    ctx: Context, queue: Queue, sizes: Sequence[int], *, is_whole: bool = False
+) -> tuple[int, Refusal | None]:
+    """Return how many of the next tasks, by the bytes of their payloads, the quotas allow.
+
+    With the refusal of the first that is not, if there is one. `is_whole` if they come together or
+    not at all.
+    """
+    namespace, now_us = queue.namespace, ctx.now_us
+    settings, count, refusal = namespace.settings, len(sizes), None
+    if settings.tasks_queued and namespace.depth + count > settings.tasks_queued:
+        over = namespace.depth + count - settings.tasks_queued
+        wait_us = queue.retry_after_us(over, now_us)
+        count = max(0, settings.tasks_queued - namespace.depth)
+        refusal = exceeded(namespace, Quota.TASKS_QUEUED, namespace.depth, wait_us)
+    if settings.submits_per_second:
+        tokens = namespace.bucket_now.tokens(settings, now_us)
+        if tokens < count:
+            wanted = count if is_whole else 1
+            wait_us = namespace.bucket_now.wait_us(settings, now_us, wanted)
+            used = max(0, settings.burst() - tokens)
+            count, refusal = tokens, exceeded(namespace, Quota.SUBMITS_PER_SECOND, used, wait_us)
+    if namespace.bytes_stored is not None:
+        stored = namespace.bytes_stored
+        for number, size in enumerate(sizes[:count]):
+            stored += size
+            if stored > settings.bytes_stored:
+                wait_us = queue.retry_after_us(1, now_us) if size <= settings.bytes_stored else 0
+                used = namespace.bytes_stored
+                return number, exceeded(namespace, Quota.BYTES_STORED, used, wait_us)
+    return count, refusal
+
+
+def exceeded(namespace: Namespace, quota: Quota, used: int, retry_after_us: int = 0) -> Refusal:
+    """Refuse what would be more than a quota allows."""
+    limit: int = getattr(namespace.settings, quota)
+    message = (
+        f"namespace {namespace.name!r} has used {used} of its {limit} {_WORDS[quota]}; "
+        "try again later, or have the quota raised"
+    )
+    if quota is Quota.SUBMITS_PER_SECOND:
+        burst = namespace.settings.burst()
+        message = (
+            f"namespace {namespace.name!r} may submit {limit} tasks a second and {burst} at once; "
+            "submit more slowly, or have the quota raised"
+        )
+    return QuotaRefusal(
+        Code.QUOTA_EXCEEDED, message, retry_after_us, quota=quota, limit=limit, used=used
+    )
+
+
+_WORDS = {
+    Quota.TASKS_QUEUED: "waiting tasks",
+    Quota.BYTES_STORED: "bytes of unfinished tasks",
+    Quota.WORKERS: "workers",
+    Quota.API_KEYS: "API keys",
+    Quota.SUBMITS_PER_SECOND: "submits a second",
+}
 
 
 def drop_exchange(ctx: Context, namespace: Namespace, name: str, by: str = "") -> None:

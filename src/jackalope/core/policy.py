@@ -10,10 +10,20 @@ from typing import Annotated
 import msgspec
 
 from jackalope.core.durations import DAY, HOUR, MINUTE, NEVER, SECOND
-from jackalope.core.limits import CACHE_BYTES_MAX, CACHE_ENTRIES_MAX, COUNT_MAX, NAME_CHARS_MAX
+from jackalope.core.limits import (
+    CACHE_BYTES_MAX,
+    CACHE_ENTRIES_MAX,
+    COUNT_MAX,
+    FAIR_WEIGHT_MAX,
+    FAIR_WEIGHTS_PER_QUEUE_MAX,
+    KEY_NAME_CHARS_MAX,
+    KEY_VALUE_CHARS_MAX,
+    NAME_CHARS_MAX,
+)
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.settings import Bounds, Count, Duration, change
 from jackalope.core.shapes.callback import Callback, Trigger
+from jackalope.core.shapes.contract import OnMisfit
 from jackalope.core.shapes.request import Same
 
 
@@ -38,6 +48,9 @@ class Done(StrEnum):
     PROCESSED = "processed"
     RECEIVED = "received"
 
+
+#: How many weights that cannot be are listed.
+_PROBLEMS_SHOWN_MAX = 20
 
 #: What a queue can do about tasks that ask for the same; `refresh` is for a single task.
 SAME_OF_QUEUES = (Same.RUN, Same.UNIQUE, Same.CACHED)
@@ -96,6 +109,18 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     retry_jitter: Annotated[float, Bounds(0, 1)] = 0.2
     callbacks: tuple[Callback, ...] = ()  # where the ends of its tasks and batches are posted
     triggers: tuple[Trigger, ...] = ()  # what is submitted elsewhere when its tasks end
+    # the key by whose values tasks are shared out: each value has its turn; empty for none
+    fair_by: Annotated[str, Bounds(0, KEY_NAME_CHARS_MAX)] = ""
+    # how many turns a value has where others have one
+    fair_weights: dict[str, int] = {}
+    # how many turns the queue has where others of a worker have one; 0 takes the most urgent task
+    # of all its queues, if none has a weight
+    weight: Annotated[int, Bounds(0, FAIR_WEIGHT_MAX)] = 0
+    # what to do with a task that does not fit what workers say that its name takes
+    on_misfit: OnMisfit = OnMisfit.REFUSE
+    # what tasks that do not say need of their workers: numbers and sizes such as "8GiB" of
+    # resources, and texts that are the values of labels
+    needs: dict[str, int | float | str | tuple[str, ...]] = {}
 
 
 #: What each published design asks for, in our fields.
@@ -180,3 +205,24 @@ def change_policy(policy: Policy, changes: dict[str, object]) -> Policy | Refusa
     if isinstance(changed, list):
         return Refusal(Code.INVALID, "policy not changed. " + "; ".join(changed))
     return changed
+
+
+def fair_problems(policy: Policy) -> list[str]:
+    """Return what is wrong with the weights of a queue's shares."""
+    weights, problems = policy.fair_weights, []
+    if weights and not policy.fair_by:
+        problems.append("fair_weights: weights of what? set fair_by to the name of a key")
+    if len(weights) > FAIR_WEIGHTS_PER_QUEUE_MAX:
+        problems.append(
+            f"fair_weights: must be at most {FAIR_WEIGHTS_PER_QUEUE_MAX}, got {len(weights)}; "
+            "the others have a weight of 1"
+        )
+    for value, weight in list(weights.items())[:FAIR_WEIGHTS_PER_QUEUE_MAX]:
+        if len(value) > KEY_VALUE_CHARS_MAX:
+            shown = f"{value[:20]}..."
+            problems.append(
+                f"fair_weights: {shown!r} must have at most {KEY_VALUE_CHARS_MAX} characters"
+            )
+        if not 1 <= weight <= FAIR_WEIGHT_MAX:
+            problems.append(f"fair_weights: {value!r} must be 1 to {FAIR_WEIGHT_MAX}, got {weight}")
+    return problems[:_PROBLEMS_SHOWN_MAX]

@@ -47,6 +47,9 @@ class Code(StrEnum):
     UNKNOWN_SCHEDULE = "unknown_schedule"
     THROTTLED = "throttled"
     INTERNAL = "internal"
+    UNKNOWN_NAMESPACE = "unknown_namespace"
+    NAMESPACE_NOT_EMPTY = "namespace_not_empty"
+    QUOTA_EXCEEDED = "quota_exceeded"
 
 
 class Refusal(msgspec.Struct, frozen=True, tag="refused"):
@@ -55,3 +58,11 @@ class Refusal(msgspec.Struct, frozen=True, tag="refused"):
     code: Code  # what kind of no this is, for programs
     message: str  # what happened, to what, and what to do, for people
     retry_after_us: int = 0  # when asking again may help; 0 when it will not
+
+
+class QuotaRefusal(Refusal, frozen=True, kw_only=True):
+    """A refusal because a quota of the namespace is used up."""
+
+    quota: str  # which one: a field of the settings of namespaces
+    limit: int  # what it allows
+    used: int  # what is used of it now

@@ -95,14 +95,30 @@ def read(field: Field, value: Any, *, is_text: bool = False) -> Any:
     """Validate and convert a value; raises `ValueError` with what would be valid."""
     if is_text and _kind(field.hint) == tuple[str, ...]:
         value = [part.strip() for part in str(value).split(",") if part.strip()]
+    if is_text and _kind(field.hint) == dict[str, int]:
+        value = _pairs(str(value))
     if field.name.endswith("_us"):
         return _convert(field, parse_duration(value), say=format_duration)
-    if is_text and isinstance(value, str) and value[:1] == "[" and _kind(field.hint) is not str:
+    if (
+        is_text
+        and isinstance(value, str)
+        and value[:1] in {"[", "{"}
+        and _kind(field.hint) is not str
+    ):
         try:
             return _convert(field, msgspec.json.decode(value))
         except msgspec.DecodeError:
-            raise ValueError(f"is no list in JSON: {value}") from None
+            what = "list" if value[:1] == "[" else "map"
+            raise ValueError(f"is no {what} in JSON: {value}") from None
     return _convert(field, value, is_text=is_text)
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """Return the map that is written as name=value,name=value."""
+    pairs = [part.strip().rpartition("=") for part in text.split(",") if part.strip()]
+    if wrong := next((value for name, equals, value in pairs if not equals), None):
+        raise ValueError(f"must be written as name=number,name=number, got {wrong!r}")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def read_all(shape: type[S], given: Mapping[str, Any], where: str = "") -> S:
@@ -178,6 +194,7 @@ _KINDS: dict[Any, str] = {
     bool: "true or false",
     str: "a string",
     tuple[str, ...]: "a list of strings",
+    dict[str, int]: "a map of names to whole numbers",
 }
 
 

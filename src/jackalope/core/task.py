@@ -30,11 +30,13 @@ from jackalope.core.shapes.flow import (
     bodies_in,
     copy_of_state,
 )
+from jackalope.core.shapes.needs import Needs, needs_of_policy
 from jackalope.core.shapes.pace import REPLACED, Pace, Pacing
 from jackalope.core.shapes.request import JOINED, How, Same, how_run
 from jackalope.core.shapes.steps import Steps, copy_of
 
 if TYPE_CHECKING:
+    from jackalope.core.policy import Policy
     from jackalope.core.state.book import Book
     from jackalope.core.state.queue import Queue
     from jackalope.core.state.ready_queue import Lane
@@ -99,6 +101,10 @@ class Options(msgspec.Struct, frozen=True, array_like=True):
     node: NodeSettings | None = None  # set by the broker for a node of a flow
     pace: Pace | None = None  # how it is spread over time, with others of its kind
     callbacks: tuple[Callback, ...] = ()  # where its end is posted, besides those of its queue
+    # values such as its user or tenant, by which limits and shares go; see `shapes.keys`
+    keys: dict[str, str] = {}
+    schedule: str = ""  # set by the broker for a task of a schedule
+    needs: Needs | None = None  # what it needs of its worker; None for what the queue's policy says
 
 
 NO_OPTIONS = Options()
@@ -259,6 +265,15 @@ class Task(msgspec.Struct, gc=False):
     flow: FlowState | NodeState | None = None  # how far it is, if it is a flow or a node of one
     # the latest submits that took its place, by the ids that they came with
     merged: tuple[TaskId, ...] = ()
+
+
+def with_needs(spec: TaskSpec, policy: Policy) -> TaskSpec:
+    """Return a task with the needs that the policy of its queue gives to those without."""
+    options = spec.options or NO_OPTIONS
+    if options.needs is not None or options.flow is not None:
+        return spec
+    options = msgspec.structs.replace(options, needs=needs_of_policy(policy.needs))
+    return msgspec.structs.replace(spec, options=options)
 
 
 def lease_of(task: Task) -> Attempt:

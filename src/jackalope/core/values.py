@@ -18,6 +18,9 @@ import msgspec
 from jackalope.core.commands import DeclarePool, DeclareQueue
 from jackalope.core.commands.amqp import Bind, OpenExchange, OpenQueue, SetRule, Unbind
 from jackalope.core.commands.base import Command
+from jackalope.core.commands.contracts import DeclareContracts
+from jackalope.core.commands.limits import DeclareLimits
+from jackalope.core.commands.namespaces import DeclareNamespace
 from jackalope.core.commands.schedules import DeclareSchedule, DeclareSchedules
 from jackalope.core.limits import ARGUMENTS_BYTES_MAX, DEPTH_MAX, INLINE_BYTES_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -103,8 +106,11 @@ def unfit(command: Command) -> Refusal | None:
 FREE: dict[type, str] = {
     DeclareQueue: "changes",
     DeclarePool: "changes",
+    DeclareNamespace: "changes",
     DeclareSchedule: "changes",
     DeclareSchedules: "schedules",
+    DeclareContracts: "contracts",
+    DeclareLimits: "limits",
     OpenQueue: "arguments",
     OpenExchange: "exchange.arguments",
     Bind: "binding.arguments",
@@ -112,8 +118,10 @@ FREE: dict[type, str] = {
     SetRule: "rule.definition",
 }
 
-#: Those that have payloads may be larger; each payload is checked by itself.
+#: Those that have payloads or schemas may be larger; each is checked by itself.
 _BYTES_MAX: dict[type, int] = {
     DeclareSchedule: 4 * INLINE_BYTES_MAX,
     DeclareSchedules: 256 * INLINE_BYTES_MAX,
+    DeclareContracts: 256 * INLINE_BYTES_MAX,
+    DeclareLimits: 16 * INLINE_BYTES_MAX,
 }

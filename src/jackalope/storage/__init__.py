@@ -35,6 +35,7 @@ from jackalope.storage.ports import (
 )
 from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.series import SeriesStore
+from jackalope.storage.sqlite.task_logs import LogStore
 
 __all__ = [
     "INTERVAL_US_DEFAULT",
@@ -52,6 +53,7 @@ __all__ = [
     "Journal",
     "Level",
     "Links",
+    "LogStore",
     "NewerFormat",
     "OutOfReach",
     "Page",

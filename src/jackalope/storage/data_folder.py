@@ -37,10 +37,12 @@ from jackalope.storage.sqlite.history import History
 from jackalope.storage.sqlite.journal import SqliteJournal
 from jackalope.storage.sqlite.salvage import integrity_problems, set_aside
 from jackalope.storage.sqlite.series import SeriesStore
+from jackalope.storage.sqlite.task_logs import LogStore
 from jackalope.storage.witness import Witness
 
 HISTORY = "tasks.db"
 SERIES = "series.db"
+LOGS = "logs.db"
 BLOBS = "blobs"
 LOCK = "lock"
 ID = "id"
@@ -57,13 +59,14 @@ _MOMENT_S = 1.0
 
 @dataclass(frozen=True)
 class Storage:
-    """The journal, the history, the blobs and the series of one broker."""
+    """The journal, the history, the blobs, the series and the task logs of one broker."""
 
     level: Level
     journal: Journal
     history: History
     blobs: Blobs
     series: SeriesStore
+    logs: LogStore
     _opened: ExitStack = field(repr=False, compare=False)
     path: Path | None = None
     witnessed: int = 0  # the highest sequence that was acknowledged before, as far as is known
@@ -132,8 +135,7 @@ class Storage:
             opened.callback(history.close)
             blobs = FolderBlobs(path / BLOBS) if blobs_at is None else blobs_at(folder_id(path))
             opened.callback(blobs.close)
-            series = SeriesStore.open(path / SERIES)
-            opened.callback(series.close)
+            series, logs = _open_aside(path, opened)
             sync_folder(path)
             if losses is None:
                 check_sequences(path, journal, history, witnessed)
@@ -144,6 +146,7 @@ class Storage:
                 history=history,
                 blobs=blobs,
                 series=series,
+                logs=logs,
                 _opened=kept,
                 path=path,
                 witnessed=witnessed,
@@ -189,8 +192,7 @@ class Storage:
             journal.founding = home / FOUNDING
             opened.callback(journal.close)
             opened.callback(blobs.close)
-            series = SeriesStore.open(home / SERIES)
-            opened.callback(series.close)
+            series, logs = _open_aside(home, opened)
             sync_folder(home)
             kept = opened.pop_all()
         return cls(
@@ -199,6 +201,7 @@ class Storage:
             history=history,
             blobs=blobs,
             series=series,
+            logs=logs,
             _opened=kept,
             path=path,
             problems=[problem] if problem else [],
@@ -210,14 +213,14 @@ class Storage:
         opened = ExitStack()
         history = History(None)
         opened.callback(history.close)
-        series = SeriesStore(None)
-        opened.callback(series.close)
+        series, logs = _open_aside(None, opened)
         return cls(
             level=Level.MEMORY,
             journal=MemoryJournal(),
             history=history,
             blobs=MemoryBlobs(),
             series=series,
+            logs=logs,
             _opened=opened,
         )
 
@@ -279,6 +282,15 @@ class Storage:
     def close(self) -> None:
         """Close everything and let go of the folder; safe to repeat."""
         self._opened.close()
+
+
+def _open_aside(folder: Path | None, opened: ExitStack) -> tuple[SeriesStore, LogStore]:
+    """Open what no task depends on: in a folder, or in memory."""
+    series = SeriesStore(None) if folder is None else SeriesStore.open(folder / SERIES)
+    opened.callback(series.close)
+    logs = LogStore(None) if folder is None else LogStore.open(folder / LOGS)
+    opened.callback(logs.close)
+    return series, logs
 
 
 def folder_id(folder: Path) -> str:

@@ -357,8 +357,9 @@ class Shape:
         sent = [each for each in whole.parameters.values() if each.name not in self.dependencies]
         self._signature = _signature_of(sent, whole)
         self.returns = hints.get("return", Any)  # the type of the result
-        parameters = list(self._signature.parameters.values())
-        self._kinds = {parameter.name: _kind(parameter, hints) for parameter in parameters}
+        parameters = self.parameters = list(self._signature.parameters.values())
+        # the type of each parameter, of each further argument for those that take several
+        self.kinds = {parameter.name: _kind(parameter, hints) for parameter in parameters}
         # the arguments by place
         self.positional = [p.name for p in parameters if p.kind in _POSITIONAL]
         self._named = [p.name for p in parameters if p.kind in _NAMED]
@@ -429,7 +430,7 @@ class Shape:
 
         def read(name: str, raw: msgspec.Raw, decode: Decode) -> Any:
             try:
-                value = find.read(raw, self._kinds.get(name, Any))
+                value = find.read(raw, self.kinds.get(name, Any))
                 return decode(raw) if value is UNTOUCHED else value
             except (msgspec.DecodeError, ValueError, TypeError, RecursionError) as error:
                 raise DecodeFailed(f"argument {name!r}: {error}") from None
@@ -461,7 +462,7 @@ class Shape:
         name = self.positional[0] if self.positional else self._rest
         if not name:
             raise ConfigError("it takes no argument by place, so it cannot be called with an item")
-        return self._kinds[name]
+        return self.kinds[name]
 
     def read_named(self, data: bytes) -> dict[str, Any]:
         """Decode arguments by name, all but the first, into the declared types.
@@ -489,9 +490,9 @@ class Shape:
 
     def _make_reader(self, content: Content) -> _Reader:
         def read(name: str) -> tuple[str, Decode]:
-            return name, decoder(content, self._kinds.get(name, Any))
+            return name, decoder(content, self.kinds.get(name, Any))
 
-        is_plain = all(kind is Any for kind in self._kinds.values())
+        is_plain = all(kind is Any for kind in self.kinds.values())
         return _Reader(
             decoder(content, _PlainCall if is_plain else RawCall),
             is_plain,

@@ -84,7 +84,7 @@ def _about(text: str) -> Meta:
 class CompensationForm(msgspec.Struct, forbid_unknown_fields=True):
     """The task that undoes a node. What it can refer to is the result of that node."""
 
-    task_type: Annotated[_Name, _about("The name of the task to run.")]
+    name: Annotated[_Name, _about("The name of the task to run.")]
     queue: Annotated[_Name | None, _about("The queue; by default that of the node.")] = None
     key: _MaybeName = ""
     payload: _Payload = b""
@@ -96,8 +96,8 @@ class CompensationForm(msgspec.Struct, forbid_unknown_fields=True):
 class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
     """A node of a flow: a task, and what it waits for. It has arguments or a payload."""
 
-    name: Annotated[_Name, _about("Its name in the flow.")]
-    task_type: Annotated[_Name, _about("The name of the task to run.")]
+    node: Annotated[_Name, _about("Its name in the flow.")]
+    name: Annotated[_Name, _about("The name of the task to run.")]
     payload: _Payload = b""
     args: _Args = None
     kwargs: _Kwargs = None
@@ -116,9 +116,9 @@ class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
     tags: _Tags = ()
     headers: Annotated[dict[str, Any], _about("Free-form data that is passed to the worker.")] = {}
     timeout_seconds: Annotated[_Seconds | None, _about("The time limit of an attempt.")] = None
-    max_retries: Annotated[_Count | None, _about("How many failures are retried.")] = None
+    retries: Annotated[_Count | None, _about("How many failures are retried.")] = None
 
-    def node(self, queue: str) -> FlowNode:
+    def to_node(self, queue: str) -> FlowNode:
         """Return the node as the core takes it.
 
         Raises:
@@ -131,7 +131,7 @@ class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
                 groups[reference.group] = None
         spec = self._spec(queue)
         node = NodeSettings(
-            self.name,
+            self.node,
             group=self.group,
             groups=tuple(groups),
             need=self.need,
@@ -140,8 +140,8 @@ class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
         return FlowNode(spec, node, tuple(after))
 
     def _spec(self, queue: str) -> TaskSpec:
-        payload, headers = _call(self.name, self)
-        retries = self.max_retries
+        payload, headers = _call(self.node, self)
+        retries = self.retries
         options = Options(
             headers=headers,
             tags=self.tags,
@@ -154,7 +154,7 @@ class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
         return TaskSpec(
             NO_TASK,
             self.queue or queue,
-            self.task_type,
+            self.name,
             self.key,
             self.priority,
             payload,
@@ -165,8 +165,8 @@ class NodeForm(msgspec.Struct, forbid_unknown_fields=True):
         undo = self.compensation
         if undo is None:
             return None
-        payload, headers = _call(f"{self.name}: compensation", undo)
-        return Compensation(undo.queue or queue, undo.task_type, undo.key, payload, headers)
+        payload, headers = _call(f"{self.node}: compensation", undo)
+        return Compensation(undo.queue or queue, undo.name, undo.key, payload, headers)
 
 
 class GroupForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -174,7 +174,7 @@ class GroupForm(msgspec.Struct, forbid_unknown_fields=True):
 
     name: _Name
     width: Annotated[_Count, _about("How many of its nodes may run at once; 0 for all.")] = 0
-    open: Annotated[bool, _about("It accepts nodes until it is closed.")] = False
+    is_open: Annotated[bool, _about("It accepts nodes until it is closed.")] = False
 
 
 class FlowForm(msgspec.Struct, forbid_unknown_fields=True):
@@ -189,7 +189,7 @@ class FlowForm(msgspec.Struct, forbid_unknown_fields=True):
     output: Annotated[_MaybeName, _about("The node whose result is the flow's.")] = ""
     queue: Annotated[_Name | None, _about("The queue that it is listed under.")] = None
     deadline_seconds: Annotated[_Seconds | None, _about("It is ended after this time.")] = None
-    flow_id: Annotated[
+    id: Annotated[
         Annotated[str, Meta(pattern=_UUID)] | None,
         _about("Its id, which makes the submit idempotent."),
     ] = None
@@ -221,7 +221,7 @@ class FlowForm(msgspec.Struct, forbid_unknown_fields=True):
         spec = TaskSpec(
             flow_id, queue, self.name, options=None if options == NO_OPTIONS else options
         )
-        groups = tuple(GroupSettings(each.name, each.width, each.open) for each in self.groups)
+        groups = tuple(GroupSettings(each.name, each.width, each.is_open) for each in self.groups)
         settings = FlowSettings(self.on_failure, self.output, groups)
         nodes = _nodes(self.nodes, queue)
         return SubmitFlow(ref=0, flow=spec, settings=settings, nodes=nodes)
@@ -247,7 +247,7 @@ def _nodes(forms: list[NodeForm], queue: str) -> list[FlowNode]:
     nodes, problems = [], []
     for form in forms:
         try:
-            nodes.append(form.node(queue))
+            nodes.append(form.to_node(queue))
         except ConfigError as error:
             problems.append(str(error))
     if problems:

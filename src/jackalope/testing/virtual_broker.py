@@ -34,7 +34,7 @@ import msgspec
 from jackalope.calendar import CronCalendar
 from jackalope.client.app import Jackalope, taken_over
 from jackalope.client.flows.flow import Flow
-from jackalope.client.task import Task, paced_by_call
+from jackalope.client.task import Task
 from jackalope.core import Core
 from jackalope.core.assertions import must
 from jackalope.core.commands import (
@@ -60,6 +60,7 @@ from jackalope.core.commands import (
     Tick,
     WatchTasks,
 )
+from jackalope.core.commands.limits import DeclareLimits
 from jackalope.core.commands.schedules import DeclareSchedules
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
@@ -159,6 +160,14 @@ class VirtualBroker:
         self._definitions |= app.functions
         self._ask(DeclareSchedules(app="test", schedules=app.planned))
 
+    def declare_limits(self, app: Jackalope) -> None:
+        """Declare the limits of the tasks of an application, as its workers do.
+
+        Raises:
+            Rejected: naming every problem.
+        """
+        self._ask(DeclareLimits(limits=app.limited))
+
     def submit(self, task: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> VirtualHandle[R]:
         """Submit a task. It does not run before `run` or `advance`.
 
@@ -170,7 +179,7 @@ class VirtualBroker:
         self._line.note(task.app)
         spec = plan.spec(plan.id or new_task_id(), definition.payload(args, kwargs))
         spec.payload = self._store(spec.payload)
-        paced_by_call(task, spec, args, kwargs)
+        plan.equip(spec, definition.function, args, kwargs)
         if plan.delay_us or plan.expires_us:
             # A client counts from its own clock; here the clock is ours.
             spec.options = msgspec.structs.replace(
@@ -361,8 +370,8 @@ class VirtualBroker:
         if isinstance(outcome, Left):
             return None  # The core knows.
         if isinstance(outcome, Failed):
-            error, verdict, after_us = outcome.error, outcome.verdict, outcome.retry_after_us
-            fail = Fail(given.task, given.fence, error, verdict, after_us)
+            told = (outcome.verdict, outcome.retry_after_us, outcome.crashed, outcome.key)
+            fail = Fail(given.task, given.fence, outcome.error, *told)
             return FailAttempts(attempts=[fail])
         finish = Finish(given.task, given.fence, self._store(outcome.result))
         return FinishAttempts(attempts=[finish])

@@ -347,7 +347,8 @@ class Connection(asyncio.Protocol):
             self._greeting.set_result(message)
 
     def _refused(self, message: Nack) -> None:
-        error = Rejected(message.code, message.message, message.retry_after_us)
+        about = (message.quota, message.limit, message.used)
+        error = Rejected(message.code, message.message, message.retry_after_us, about)
         if message.ref:
             answered = self._waiting.pop(message.ref, None)
             if answered is not None:

@@ -67,6 +67,7 @@ class Kind(IntEnum):
     SUSPEND = 32
     FLOW = 33
     ADD = 34
+    LOGS = 35
 
 
 class FrameError(ValueError):

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from jackalope.core.assertions import must
 from jackalope.core.commands import (
     DEFAULT_NAMESPACE,
     ActOnTasks,
@@ -52,6 +51,7 @@ from jackalope.core.effects import (
     TaskProgressed,
 )
 from jackalope.core.ids import TaskId
+from jackalope.core.shapes.task_log import LogLine
 from jackalope.core.values import shape_problem
 from jackalope.wire.frames import VERSION, BodyError, Kind, frame, ref_in
 
@@ -100,6 +100,7 @@ AnyKind = TypeVar("AnyKind", bound=IntEnum)
 #: MessagePack: the first byte of an array of up to so many elements, less their number.
 _SHORT_ARRAY = 0x90
 _SHORT_ARRAY_MAX = 15
+_LONG_ARRAY = b"\xdc"
 
 
 class Message(msgspec.Struct, array_like=True, gc=False):
@@ -210,6 +211,15 @@ class Upload(Request):
     abort: bool = False  # give it up
 
 
+class Logs(Request):
+    """Lines that an attempt has printed or logged. Answered by ACK with `LogsKept`."""
+
+    task: TaskId
+    fence: int  # proves that the sender runs the task, or has just run it
+    lines: list[LogLine] = []
+    last: int = 0  # the number of the last line so far, also if it was dropped
+
+
 class Fetch(Request):
     """Request a part of the body of a task. Answered by ACK with `Part`."""
 
@@ -244,6 +254,7 @@ class Welcome(Message):
     part_bytes_max: int = 0  # the largest part of a body that goes in several; 0 if none can
     members: tuple[str, ...] = ()  # `host:port` of the members of the cluster; empty if it is none
     epoch: int = 0  # counts the leaders of the cluster
+    logs: bool = False  # the broker keeps what tasks print and log
 
 
 class Moved(Message):
@@ -261,12 +272,19 @@ class Ack(Message):
 
 
 class Nack(Message):
-    """A refusal; `retry_after_us` is when repeating the request may help."""
+    """A refusal; `retry_after_us` is when repeating the request may help.
+
+    `quota` is the quota of the namespace that is used up, if that is why, with its limit and how
+    much of it is used.
+    """
 
     ref: int
     code: str
     message: str
     retry_after_us: int = 0
+    quota: str = ""
+    limit: int = 0
+    used: int = 0
 
 
 class Assign(Message):
@@ -361,6 +379,7 @@ TO_BROKER: dict[Kind, type[AnyMessage]] = {
     Kind.SUSPEND: Suspend,
     Kind.FLOW: SubmitFlow,
     Kind.ADD: AddNodes,
+    Kind.LOGS: Logs,
 }
 
 FROM_BROKER: dict[Kind, type[AnyMessage]] = {
@@ -405,9 +424,13 @@ class _CommandDecoder:
 
     def __init__(self, shape: type[Command]) -> None:
         names = fields_of(shape)
-        must(len(names) < _SHORT_ARRAY_MAX, "the body of a command is a short array", shape)
         self._decode = msgspec.msgpack.Decoder(shape).decode
-        self._too_long = bytes([_SHORT_ARRAY + len(names) + 1])
+        longer = len(names) + 1
+        self._too_long = (
+            bytes([_SHORT_ARRAY + longer])
+            if longer <= _SHORT_ARRAY_MAX
+            else _LONG_ARRAY + longer.to_bytes(2, "big")
+        )
         # Raw, and as many as there are: the rest is passed over, however long it is.
         parts: Any = [(name, msgspec.Raw, None) for name in names]
         self._decode_parts = msgspec.msgpack.Decoder(
@@ -415,7 +438,7 @@ class _CommandDecoder:
         ).decode
 
     def decode(self, body: bytes) -> Command:
-        if body >= self._too_long:  # By its first byte: an array that is longer, or in a long form.
+        if body >= self._too_long:  # By its first bytes: an array that is longer, or so written.
             parts = msgspec.structs.astuple(self._decode_parts(body))
             body = msgspec.msgpack.encode([part for part in parts if part is not None])
         return self._decode(body)

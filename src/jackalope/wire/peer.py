@@ -49,6 +49,7 @@ class PeerKind(IntEnum):
     VERIFY = 23
     COMPARE = 24
     CLEAR = 25
+    LOGS = 26
     FENCE = 30
     PROMOTE = 31
 
@@ -182,6 +183,7 @@ class CopyFound(Message):
     node: str
     messages: int
     problem: str = ""
+    trouble: str = ""  # why it was not read
 
 
 class Verified(Message):
@@ -294,6 +296,12 @@ class AskSnapshot(Message):
     """Asks for a copy of the history: a `SnapshotHead`, and parts."""
 
 
+class AskKeepLogs(Message):
+    """Asks a member to keep lines of tasks that the leader has taken: a `Done`."""
+
+    slices: bytes  # a list of them, as MessagePack
+
+
 class AskBlob(Message):
     """Asks for a large payload or result: a `BlobHead`, and parts."""
 
@@ -332,6 +340,7 @@ FROM_GUEST: dict[PeerKind, type[Message]] = {
     PeerKind.PROMOTE: AskPromote,
     PeerKind.SNAPSHOT: AskSnapshot,
     PeerKind.BLOB: AskBlob,
+    PeerKind.LOGS: AskKeepLogs,
 }
 
 host_codec = Codec(sends=FROM_HOST, hears=FROM_GUEST)

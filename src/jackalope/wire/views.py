@@ -1,10 +1,13 @@
 """Views: what the broker shows of its state. Shared by every door and by the client.
 
-Times are microseconds since the epoch, 0 where something has not happened.
+Times are microseconds since the epoch, 0 where something has not happened. Owns the words as well:
+in JSON, over HTTP and from the command line, a field is called as here, except for the units that
+`json_name` writes out.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,12 +16,35 @@ from jackalope.core.api_key import Permission
 from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Policy
+from jackalope.core.shapes.contract import CallContent, Parameter
+from jackalope.core.shapes.limit import LimitSettings
+from jackalope.core.shapes.namespace import NamespaceSettings
+from jackalope.core.shapes.pace import Pacing
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import How
 from jackalope.core.shapes.schedule import RunKind, ScheduleSettings
 from jackalope.core.task import Signal, Stage
 
 V = TypeVar("V", bound=msgspec.Struct)
+
+#: The fields in microseconds that are durations; all others are times.
+DURATIONS = frozenset({"at_most_us", "span_us", "timeout_us", "took_us"})
+
+#: Times whose name needs no `_at`.
+_TIMES = {"at_us": "at", "now_us": "now"}
+
+
+@cache
+def json_name(field: str) -> str:
+    """Return what a field is called in JSON: a time `*_at`, a duration `*_seconds`, else as here.
+
+    A time is a text there, and a duration a number of seconds.
+    """
+    if not field.endswith("_us"):
+        return field
+    if field in DURATIONS:
+        return field.removesuffix("_us") + "_seconds"
+    return _TIMES.get(field) or field.removesuffix("_us") + "_at"
 
 
 def view_as(shape: type[V], source: object, **more: Any) -> V:
@@ -99,6 +125,16 @@ class CallbackView(msgspec.Struct, frozen=True, omit_defaults=True):
     task: TaskId = NO_TASK  # the task that posts it, once the task has ended so
 
 
+class PaceView(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a task is spread over time, with others of its kind."""
+
+    how: Pacing
+    key: str = ""  # what tells tasks of one queue and name apart
+    span_us: int = 0  # how long no more may come, or how long one is accepted for
+    at_most_us: int = 0  # of a debounce, how long after the first it runs at most
+    drop: bool = False  # of a throttle: what is too much is dropped, and not refused
+
+
 class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A task. `payload` and `result` are present only on request."""
 
@@ -148,6 +184,12 @@ class TaskView(msgspec.Struct, frozen=True, omit_defaults=True):
     waits_for: str = ""  # the event that it waits for without a worker
     events: tuple[SentEventView, ...] = ()  # those that it was sent and has not asked for yet
     callbacks: tuple[CallbackView, ...] = ()  # its own, without those of its queue
+    pace: PaceView | None = None  # how it is spread over time, if it is
+    # what its worker must have: amounts of resources, and labels with the values that will do
+    needs: dict[str, int | float | tuple[str, ...]] = {}
+    prefer: dict[str, tuple[str, ...]] = {}  # labels of workers that it goes to first
+    avoid: dict[str, tuple[str, ...]] = {}  # labels of workers that it goes to last
+    sticky: str = ""  # tasks of one value go to one worker, as long as that has room
 
 
 class TaskPage(msgspec.Struct, frozen=True):
@@ -264,8 +306,20 @@ class ExplanationView(msgspec.Struct, frozen=True):
     causes: tuple[CauseView, ...]
 
 
+class ShareView(msgspec.Struct, frozen=True):
+    """The ready tasks of a queue that have one value of its fairness key."""
+
+    share: str
+    ready: int
+    weight: int = 1
+
+
 class QueueView(msgspec.Struct, frozen=True):
-    """A queue: its policy, and its tasks by state."""
+    """A queue: its policy, and its tasks by state.
+
+    `shares` are those with the most ready tasks, if the query is for one queue; `share_count` is
+    how many have any.
+    """
 
     queue: str
     counts: dict[State, int]
@@ -274,13 +328,16 @@ class QueueView(msgspec.Struct, frozen=True):
     policy: Policy
     paused_by: str = ""
     oldest_ready_us: int = 0
+    share_count: int = 0
+    shares: tuple[ShareView, ...] = ()
 
 
 class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     """A worker. `state` is `active`, `idle`, `draining`, `away` or, for a while, `gone`.
 
     `succeeded` and `failed` count attempts, over all sessions of a worker of this name. `helps` is
-    the task, in hexadecimal, that the worker helps with its fan-out.
+    the task, in hexadecimal, that the worker helps with its fan-out. `used` is how much of its
+    resources the tasks take that it holds.
     """
 
     worker: str
@@ -298,6 +355,8 @@ class WorkerView(msgspec.Struct, frozen=True, omit_defaults=True):
     succeeded: int = 0
     failed: int = 0
     helps: str = ""
+    resources: dict[str, int | float] = {}  # how much of what it has
+    used: dict[str, int | float] = {}
 
 
 class LimitView(msgspec.Struct, frozen=True):
@@ -306,6 +365,60 @@ class LimitView(msgspec.Struct, frozen=True):
     tag: str
     limit: int
     in_flight: int
+
+
+class GateView(msgspec.Struct, frozen=True):
+    """The use of a limit by tasks with equal keys."""
+
+    values: tuple[str, ...]  # of the keys of the limit, in their order
+    in_flight: int  # how many tasks hold a slot
+    waiting: int  # how many ready tasks it counts
+    opens_us: int = 0  # when tokens come, or a worker's order to wait ends; 0 if neither is awaited
+
+
+class KeyLimitView(msgspec.Struct, frozen=True):
+    """A limit by keys, and its usage."""
+
+    name: str
+    settings: LimitSettings
+    in_flight: int  # how many tasks hold a slot, over all values of the keys
+    waiting: int  # how many ready tasks it counts
+    opens_us: int  # when the next of its values lets go; 0 if none waits for a time
+    gate_count: int  # how many values of the keys are in use
+    gates: list[GateView]  # the busiest of them
+
+
+class NamespaceView(msgspec.Struct, frozen=True):
+    """A namespace: its settings, and what it uses."""
+
+    name: str
+    settings: NamespaceSettings
+    # how much of each quota is used; of the rate of submits, how much of its burst
+    used: dict[str, int]
+    queues: int = 0  # how many queues it has
+    created_us: int = 0  # when it was created; 0 if it came into being by being named
+    by: str = ""  # who created it
+    is_declared: bool = False  # it was created, and stays when nothing is in it
+
+
+class ActView(msgspec.Struct, frozen=True):
+    """An administrative act, in the audit log."""
+
+    number: int  # grows with every act
+    at_us: int
+    what: str  # such as `declare_queue` or `sign_in`
+    by: str = ""  # the API key, and what the client calls itself
+    namespace: str = ""  # where; empty for the broker as a whole
+    about: str = ""  # what it was done to
+    origin: str = ""  # the address that it came from
+    outcome: str = ""  # `done`, or the code of the refusal
+
+
+class ActPage(msgspec.Struct, frozen=True):
+    """Acts, the latest first; `cursor` requests the next page, and is empty on the last."""
+
+    acts: list[ActView]
+    cursor: str = ""
 
 
 class ApiKeyView(msgspec.Struct, frozen=True):
@@ -321,6 +434,7 @@ class ApiKeyView(msgspec.Struct, frozen=True):
     by: str = ""  # who made it
     # it stands in the broker's configuration, and is not revoked but removed there
     configured: bool = False
+    role: str = ""  # the role that has just these permissions; empty if none does
 
 
 class BatchView(msgspec.Struct, frozen=True):
@@ -345,7 +459,7 @@ class StatsView(msgspec.Struct, frozen=True):
     now_us: int
     durability: str  # the level at which it promises
     version: str
-    sequence: int
+    sequence: int  # the last durable batch; 0 for a key of one namespace, as are `sessions`
     succeeded_last_hour: int = 0  # tasks that ended well in the last hour, before a restart as well
     dead_last_hour: int = 0  # tasks that died in the last hour
     mean_run_s: float = 0.0  # how long an attempt of the last hour ran on average
@@ -441,6 +555,24 @@ class PoolView(msgspec.Struct, frozen=True):
     failed: int  # how many of them failed
     groups: tuple[GroupView, ...]
     failures: tuple[LaunchFailureView, ...] = ()  # the latest of them, the newest last
+
+
+class ContractView(msgspec.Struct, frozen=True):
+    """What a task of a queue takes and returns, as its workers say."""
+
+    queue: str
+    name: str
+    signature: str  # a call in one line, for people
+    doc: str
+    version: str  # the newest
+    versions: tuple[str, ...]  # all that are in use, the newest last
+    content: CallContent  # how a call is encoded
+    parameters: tuple[Parameter, ...]
+    arguments: dict[str, Any]  # all arguments by name, as one JSON Schema
+    returns: dict[str, Any]
+    workers: int  # how many connected workers know the task
+    declared_by: str
+    declared_us: int
 
 
 class RunView(msgspec.Struct, frozen=True):

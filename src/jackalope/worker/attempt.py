@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
 from pathlib import Path, PurePath
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from jackalope.core.shapes.flow import Input
     from jackalope.tasks.definition import TaskDefinition, TaskSource
     from jackalope.tasks.middleware import HookedRun
+    from jackalope.worker.logs.lines import Sink
 
 #: How the names of files begin in which bodies are kept while a task runs.
 SPOOL_PREFIX = "jackalope-body-"
@@ -94,6 +95,7 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
     verdict: Verdict = Verdict.RETRY
     retry_after_us: int = 0
     crashed: bool = False
+    key: str = ""  # if it was throttled: which limit, or key of a limit, is closed
 
 
 class Stopped(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -131,6 +133,10 @@ class Listener:
     def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
         """Note that an attempt only waits from now on, or no more. These may be nested."""
 
+    def sink_of(self, attempt: Attempt) -> Sink | None:  # noqa: ARG002
+        """Return what keeps the output of an attempt; None if nothing does."""
+        return None
+
     def asked(
         self,
         attempt: Attempt,  # noqa: ARG002
@@ -161,6 +167,7 @@ class Attempt:
         "refusal",
         "report",
         "rests",
+        "sink",
         "surroundings",
         "timers",
     )
@@ -189,6 +196,7 @@ class Attempt:
         self.is_acknowledged = False  # the task itself knows that it must stop
         self.refusal = ""  # why it cannot be stopped, once that is known
         self.rests = 0  # how many of its waits need no slot
+        self.sink: Sink | None = None  # where its output goes, once there is some
 
     @property
     def shown(self) -> str:
@@ -199,6 +207,12 @@ class Attempt:
     def held(self) -> Held:
         """The attempt's name in messages."""
         return Held(self.assignment.task, self.assignment.fence)
+
+    def output(self) -> Sink | None:
+        """Return where its output goes; None if it is not kept."""
+        if self.sink is None:
+            self.sink = self.listener.sink_of(self)
+        return self.sink
 
     def call(self) -> Any:
         """Call the function; a coroutine if it is async."""
@@ -294,8 +308,8 @@ class Attempt:
             return Left()
         if self._is_cancellation(error):
             return Stopped()
-        if isinstance(error, RetryLater):
-            return _retried_later(error)
+        if isinstance(error, RetryLater | Throttled):
+            return _tried_again(error)
         if isinstance(error, Reject | DecodeFailed | StepRefused):
             return Failed(error_of(error), Verdict.REJECT)
         if not self.definition.may_retry(error):
@@ -345,9 +359,12 @@ def _spool() -> Iterator[IO[bytes]]:
             raise
 
 
-def _retried_later(error: RetryLater) -> Failed:
-    """Make an outcome of `RetryLater`, whose delay a subclass or its caller may have replaced."""
+def _tried_again(error: RetryLater | Throttled) -> Failed:
+    """Make an outcome of an error whose delay a subclass or its caller may have replaced."""
     try:
+        if isinstance(error, Throttled):
+            after_us, key = int(error.retry_after_us), str(error.key)
+            return Failed(error_of(error), Verdict.THROTTLED, after_us, key=key)
         return Failed(error_of(error), Verdict.RETRY, delay_us(error.after_s))
     except Exception as problem:  # noqa: BLE001  an attribute of a subclass may raise anything
         return Failed(error_of(problem))
@@ -375,6 +392,47 @@ class RetryLater(Exception):
         super().__init__(message or f"requested a retry in {self.after_s:g} s")
 
 
+class Throttled(Exception):
+    """What the task calls wants to be left alone for a while. Counts as no failure.
+
+    The broker starts no task with the same value of the key until then, and then this one again.
+    Where no limit goes by the key, only this task waits.
+
+    Args:
+        key: the key of a limit of the task, such as "user", or the name of the limit.
+        retry_after: for how long, in seconds or as a `timedelta`: the header `Retry-After`.
+        until: until when, as an aware `datetime`, in place of `retry_after`.
+
+    Raises:
+        TypeError: neither or both of `retry_after` and `until` are given, or one has a wrong type.
+        ValueError: the time is not finite, or `until` has no time zone.
+    """
+
+    __module__ = "jackalope"
+
+    def __init__(
+        self,
+        key: str = "",
+        *,
+        retry_after: float | timedelta | None = None,
+        until: datetime | None = None,
+        message: str = "",
+    ) -> None:
+        if not isinstance(key, str):
+            raise TypeError(f"Throttled: key must be text, not {type(key).__name__}")
+        if (retry_after is None) == (until is None):
+            raise TypeError("Throttled: give one of retry_after and until")
+        if until is not None:
+            if until.utcoffset() is None:
+                raise ValueError("Throttled: until has no time zone; use datetime.now(UTC)")
+            retry_after = until - datetime.now(UTC)
+        after_s = retry_after.total_seconds() if isinstance(retry_after, timedelta) else retry_after
+        self.key = key  # what is closed
+        self.retry_after_us = delay_us(after_s, "Throttled: retry_after")  # for how long
+        of = f" {key}" if key else ""
+        super().__init__(message or f"throttled{of} for {self.retry_after_us / SECOND:g} s")
+
+
 class Reject(Exception):
     """Never try this task again: it cannot succeed."""
 
@@ -396,12 +454,12 @@ class Suspension(BaseException):
     __module__ = "jackalope"
 
 
-def delay_us(after_s: object) -> int:
+def delay_us(after_s: object, what: str = "RetryLater: after") -> int:
     """Return a delay as a report carries it: at least one microsecond, so that it is not 0."""
     if not isinstance(after_s, int | float):
-        raise TypeError(f"RetryLater: after must be seconds, not {type(after_s).__name__}")
+        raise TypeError(f"{what} must be seconds, not {type(after_s).__name__}")
     if not after_s <= TIME_US_MAX / SECOND:  # False for what is not a number, too.
-        raise ValueError(f"RetryLater: after must be at most {TIME_US_MAX // SECOND} s")
+        raise ValueError(f"{what} must be at most {TIME_US_MAX // SECOND} s")
     return max(1, int(max(0, after_s) * SECOND))
 
 
@@ -422,6 +480,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     fanout_key: str = ""  # the file of its key
     is_isolated: bool = False  # the task has a process of its own
     secret: str = ""  # proves over a connection of its own that it is the worker's
+    task_logs: str = "both"  # where the output of tasks goes; see `TaskLogs`
 
 
 # The application: the object named module:name that has the tasks which a worker runs.

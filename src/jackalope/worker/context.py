@@ -15,11 +15,13 @@ from jackalope.core.limits import HELPERS_PER_FANOUT_MAX, NOTE_CHARS_MAX
 from jackalope.core.shapes.envelope import headers_shown
 from jackalope.tasks.context import Spawnable, running
 from jackalope.tasks.serialization import encodable
+from jackalope.worker.logs.capture import take_line
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
     from jackalope.worker.attempt import Attempt
     from jackalope.worker.fanout.team import Team
+    from jackalope.worker.logs.lines import Sink
     from jackalope.worker.steps import TaskSteps
 
 P = ParamSpec("P")
@@ -92,6 +94,11 @@ class TaskContext:
                 queue=self.queue,
             )
         return self._log
+
+    @property
+    def sink(self) -> Sink | None:
+        """Where its output goes; None if it is not kept."""
+        return self._attempt.output()
 
     @property
     def is_cancelled(self) -> bool:
@@ -212,8 +219,9 @@ def _line(note: object) -> str:
 
 
 def name_task(_: object, __: str, line: Any) -> Any:
-    """Name the task in a line of the log that its code has written, whatever it wrote it with."""
+    """Name the task in a line of the log that its code has written, and keep it with the task."""
     context = running.get()
     if context is not None:
+        take_line(line)
         line.setdefault("task_id", id_text(context.id))
     return line

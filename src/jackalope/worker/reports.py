@@ -38,9 +38,11 @@ from jackalope.core.task import BlobRef, Error
 from jackalope.errors import ConfigError, ConnectionLost, JackalopeError, Rejected, refusals
 from jackalope.tasks.serialization import chunks_of, encodable
 from jackalope.transport.connection import STREAMED_BYTES, Connection, fetch_parts, send_parts
-from jackalope.wire.messages import Result
+from jackalope.wire.messages import Logs, Result
 from jackalope.worker.attempt import SPOOL_PREFIX, Attempt
 from jackalope.worker.context import Cancelled
+from jackalope.worker.logs.lines import AttemptLines
+from jackalope.worker.logs.sender import LogSender
 
 log = structlog.get_logger(component="worker")
 
@@ -54,11 +56,17 @@ _PASSING = frozenset({Code.STORAGE_FAILED, Code.OVERLOADED, Code.TOO_MANY})
 
 _encode = msgspec.msgpack.Encoder().encode
 
-Asks = StartAttempts | Result | AnswerSignal | JoinWorker | LeaveWorker | RecordStep | Suspend
+Asks = (
+    StartAttempts | Result | AnswerSignal | JoinWorker | LeaveWorker | RecordStep | Suspend | Logs
+)
 
 
 class Line(Protocol):
     """The part of a connection that reports need."""
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether much waits to be sent."""
 
     def ask(self, message: Asks, answered: Callable[[Any, JackalopeError | None], None]) -> None:
         """Send a request, and have its answer brought."""
@@ -92,10 +100,12 @@ class Reports:
         self._ends: list[Attempt] = []
         self._streaming: set[asyncio.Task[None]] = set()
         self._asked: dict[Future[Any], tuple[Attempt, RecordStep | Suspend]] = {}
+        self._logs = LogSender()
 
-    def resume(self, line: Line, attempts: Iterable[Attempt]) -> None:
+    def resume(self, line: Line, attempts: Iterable[Attempt], *, keeps_logs: bool = False) -> None:
         """Report everything that is still open, now that the worker has joined."""
         self._line = line
+        self._logs.resume(line, is_wanted=keeps_logs)
         held = list(attempts)
         self._ends = [attempt for attempt in held if attempt.report is not None]
         self.start([attempt for attempt in held if attempt.is_running and attempt.has_begun])
@@ -106,6 +116,7 @@ class Reports:
     def suspend(self) -> None:
         """Report nothing until the worker has joined again."""
         self._line = None
+        self._logs.suspend()
 
     def start(self, attempts: list[Attempt]) -> bool:
         """Report that attempts begin, and what else is to be reported.
@@ -163,6 +174,8 @@ class Reports:
         its own first. A result of bytes always can be.
         """
         report = attempt.report
+        if attempt.sink is not None:
+            self._finish_lines(attempt)
         if type(report) is not Finish or type(report.result) is not bytes:
             try:
                 _encode(report)
@@ -182,8 +195,19 @@ class Reports:
             held = attempt.held
             self._line.send(ReportProgress(0, held.task, held.fence, percent, note))
 
+    def printed(self, attempt: Attempt) -> None:
+        """Send soon what an attempt has printed and logged."""
+        if isinstance(attempt.sink, AttemptLines):
+            self._logs.note(attempt.sink, attempt.held)
+
+    def _finish_lines(self, attempt: Attempt) -> None:
+        if isinstance(attempt.sink, AttemptLines):
+            self._logs.finish(attempt.sink, attempt.held)
+
     def ask(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
         """Ask about a step of an attempt; again over the next connection if this one is lost."""
+        if isinstance(message, Suspend):
+            self._finish_lines(attempt)
         self._asked[answer] = (attempt, message)
         self._send_asked(answer)
 

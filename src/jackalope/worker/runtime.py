@@ -38,6 +38,7 @@ from jackalope.worker.executors.child_process import Processor, rss_bytes
 from jackalope.worker.executors.processes import ProcessExecutor
 from jackalope.worker.executors.threads import ThreadExecutor
 from jackalope.worker.fanout.helper_session import HelpDefinition, help_assignment
+from jackalope.worker.logs.capture import install
 from jackalope.worker.session import JoinTerms, Membership
 from jackalope.worker.settings import WorkerSettings, fitting_concurrency
 from jackalope.worker.workload import Executor, Workload
@@ -67,6 +68,7 @@ def run_worker(settings: WorkerSettings) -> int:
     broker to say so. 2: its settings or its application cannot be used. 3: the broker does not
     want it.
     """
+    install(settings.task_logs)  # Before the application keeps the streams for its own log.
     source, problem = _load(settings)
     if source is None:
         log.error("cannot start", reason=problem)
@@ -101,6 +103,23 @@ def _surroundings(settings: WorkerSettings, address: Address, secret: str) -> Su
         fanout_cert=settings.fanout_cert,
         fanout_key=settings.fanout_key,
         secret=secret,
+        task_logs=settings.task_logs,
+    )
+
+
+def _terms(
+    settings: WorkerSettings, address: Address, queues: tuple[str, ...], secret: str
+) -> JoinTerms:
+    return JoinTerms(
+        address=address,
+        worker=settings.name,
+        queues=queues,
+        keys=settings.keys,
+        labels={"host": socket.gethostname(), "pid": str(os.getpid()), **settings.labels},
+        lease_s=settings.lease_s,
+        grace_s=settings.grace_s,
+        secret=secret,
+        resources=settings.resources,
     )
 
 
@@ -162,16 +181,7 @@ class Runtime:
         self._helping = Helping(
             source, executors, self._workload, worker=settings.name, stop_s=settings.stop_s
         )
-        standing = JoinTerms(
-            address=self._address,
-            worker=settings.name,
-            queues=self._queues,
-            keys=settings.keys,
-            labels={"host": socket.gethostname(), "pid": str(os.getpid()), **settings.labels},
-            lease_s=settings.lease_s,
-            grace_s=settings.grace_s,
-            secret=secret,
-        )
+        standing = _terms(settings, self._address, self._queues, secret)
         self._membership = Membership(standing, self._workload, settings.application, source)
         self._workload.on_enough = self._wind_up
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")

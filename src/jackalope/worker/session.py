@@ -30,6 +30,7 @@ from jackalope.core.commands import ClaimTasks, EndHelp, Heartbeat, Held, JoinWo
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, HelpAsked, SignalAsked
 from jackalope.errors import ConnectionLost, JackalopeError, Rejected
+from jackalope.tasks.contracts import contracts_of
 from jackalope.tasks.definition import TaskSource
 from jackalope.transport.address import Address
 from jackalope.transport.connection import Connection
@@ -45,6 +46,8 @@ _JOIN_S = 30.0
 _LEAVE_S = 2.0
 #: Slots that change often are reported together.
 _SLOTS_S = 0.02
+
+_CONTRACTS_PER_REQUEST = 100
 #: Most of the time that a guard gives must be left for an outage.
 _BEATS_PER_GUARD = 4
 
@@ -64,6 +67,8 @@ class JoinTerms:
     # With less than lease and grace, no task runs in two workers at once.
     guard_s: float = 0.0
     secret: str = ""  # proves over other connections that they are this worker's
+    # how much of what it has for tasks that need it, in thousandths
+    resources: Mapping[str, int] = field(default_factory=dict)
 
 
 class Membership:
@@ -80,7 +85,12 @@ class Membership:
         self._application = application
         # the schedules of the application, as the broker takes them
         self._schedules: dict[str, Any] = dict(getattr(source, "planned", {}))
+        # the limits of its tasks, likewise
+        self._limits: dict[str, Any] = dict(getattr(source, "limited", {}))
         self._has_declared = False
+        self._has_limited = False
+        # what its tasks take and return
+        self._contracts = contracts_of(source.functions.values()) if source is not None else {}
         self._workload = workload
         self._workload.on_forgotten = self._rejoin
         self._workload.on_slots_changed = self._tell_slots_later
@@ -260,6 +270,7 @@ class Membership:
                 helps=self.helps(),
                 names=self.names(),
                 secret=standing.secret,
+                resources=dict(standing.resources),
             ),
             answered,
         )
@@ -284,8 +295,26 @@ class Membership:
                 self._news.set()
                 self._join_again.reset()
                 log.info("joined", worker_id=self._standing.worker, slots=self._slots_told)
-                self._workload.reports.resume(connection, self._workload.attempts)
+                self._workload.reports.resume(
+                    connection, self._workload.attempts, keeps_logs=connection.welcome.logs
+                )
+                self._declare_limits(connection)
                 self._declare_schedules(connection)
+                self._declare_contracts(connection)
+
+    def _declare_limits(self, connection: Connection) -> None:
+        """Declare the limits of the tasks once, so that a reconnect undoes no live change."""
+
+        def answered(_: Any, error: JackalopeError | None) -> None:
+            self._has_limited = error is None
+            if error is not None:
+                advice = (
+                    "declare them with app.declare_limits() and the API key of an administrator"
+                )
+                log.error("limits not declared", error=str(error), advice=advice)
+
+        if self._limits and not self._has_limited:
+            connection.ask(Manage(0, "declare_limits", {"limits": self._limits}), answered)
 
     def _declare_schedules(self, connection: Connection) -> None:
         """Declare the schedules of the application once; also that there are none any more."""
@@ -299,6 +328,19 @@ class Membership:
 
         about = {"app": self._application, "schedules": self._schedules}
         connection.ask(Manage(0, "declare_schedules", about), answered)
+
+    def _declare_contracts(self, connection: Connection) -> None:
+        """Declare what the tasks of the application take, whenever the worker has joined."""
+
+        def answered(_: Any, error: JackalopeError | None) -> None:
+            if error is not None:
+                log.warning("contracts not declared", error=str(error))
+
+        contracts = list(self._contracts.items())
+        for begin in range(0, len(contracts), _CONTRACTS_PER_REQUEST):
+            some = dict(contracts[begin : begin + _CONTRACTS_PER_REQUEST])
+            about = {"queues": self._standing.queues, "contracts": some}
+            connection.ask(Manage(0, "declare_contracts", about), answered)
 
     def _on_holding(self, is_holding: bool) -> None:
         self._pulse.hold(is_holding=is_holding)

@@ -24,6 +24,7 @@ from jackalope.core.shapes.pool import LAUNCH_LABEL, POOL_LABEL
 from jackalope.tasks.definition import TaskDefinition
 from jackalope.transport.address import Address
 from jackalope.worker.executors.processes import CHILD_COMMAND, Recycling
+from jackalope.worker.logs.capture import TaskLogs
 
 #: How many coroutines a worker of nothing but coroutines runs at once by default.
 _CONCURRENCY_ASYNC = 100
@@ -52,6 +53,8 @@ class WorkerSettings:
     keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues
     name: str = field(default_factory=default_name)  # its own name, which must be unique
     labels: Mapping[str, str] = field(default_factory=dict)  # what it reports about itself
+    # how much of what it has for tasks that need it, in thousandths
+    resources: Mapping[str, int] = field(default_factory=dict)
     concurrency: int = 0  # how many tasks it runs at once; 0 for as many as fit their kind
     # how many more it keeps at hand, so that short tasks need not wait for the broker
     prefetch: int = 0
@@ -68,6 +71,7 @@ class WorkerSettings:
     # the look of the log, level and form, that such a process inherits; empty if it has none of its
     # own
     log: str = ""
+    task_logs: TaskLogs = TaskLogs.BOTH  # where what its tasks print and log goes
     # where it listens for helpers of its tasks; empty for the address from which it reaches the
     # broker
     fanout_host: str = ""

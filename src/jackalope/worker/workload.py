@@ -62,6 +62,7 @@ from jackalope.worker.attempt import (
     unknown_task,
 )
 from jackalope.worker.executors.child_process import TIMEOUT
+from jackalope.worker.logs.lines import AttemptLines
 from jackalope.worker.outcome_log import OutcomeLog
 from jackalope.worker.reports import Reports, unreportable
 
@@ -121,6 +122,7 @@ class Workload:
             self._on_progressed,
             on_rested=self._on_rested,
             on_asked=self._on_asked,
+            on_printed=self._on_printed,
         )
         self._attempts: dict[int, Attempt] = {}
         self._fetches: dict[Attempt, asyncio.Task[None]] = {}
@@ -428,6 +430,10 @@ class Workload:
         if attempt.assignment.fence not in self._attempts:
             self.reports.forget_asked(attempt)
 
+    def _on_printed(self, attempt: Attempt) -> None:
+        if attempt.assignment.fence in self._attempts:
+            self.reports.printed(attempt)
+
     def _stop_resting(self) -> None:
         self._resting -= 1
         self.on_slots_changed()
@@ -497,11 +503,11 @@ class Workload:
                 return Finish(task, fence, outcome.result)
             outcome = self._too_large(len(outcome.result))
         if type(outcome) is Failed:
-            self.failed += 1
-            self._log.failed(attempt, outcome.error)
-            return Fail(
-                task, fence, outcome.error, outcome.verdict, outcome.retry_after_us, outcome.crashed
-            )
+            if outcome.verdict is not Verdict.THROTTLED:
+                self.failed += 1
+                self._log.failed(attempt, outcome.error)
+            told = (outcome.verdict, outcome.retry_after_us, outcome.crashed, outcome.key)
+            return Fail(task, fence, outcome.error, *told)
         return self._stopped(attempt, outcome.detail, outcome.trace)  # type: ignore[union-attr]
 
     def _stopped(
@@ -564,6 +570,7 @@ class Mailbox(Listener):
         on_progressed: called on the loop with the latest word of each attempt.
         on_rested: called on the loop with an attempt that begins to wait, or goes on.
         on_asked: called on the loop with what an attempt asks of the broker.
+        on_printed: called on the loop with an attempt that has printed or logged something.
     """
 
     def __init__(
@@ -576,8 +583,10 @@ class Mailbox(Listener):
         *,
         on_rested: Callable[[Attempt, bool], None],
         on_asked: Callable[[Attempt, RecordStep | Suspend, Future[Any]], None],
+        on_printed: Callable[[Attempt], None],
     ) -> None:
         self._loop = loop
+        self._on_printed = on_printed
         self._on_ended = on_ended
         self._on_began = on_began
         self._on_acknowledged = on_acknowledged
@@ -614,6 +623,9 @@ class Mailbox(Listener):
     def asked(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
         self._asked.append((attempt, message, answer))
         self._wake()
+
+    def sink_of(self, attempt: Attempt) -> AttemptLines:
+        return AttemptLines(lambda: self._call(lambda: self._on_printed(attempt)))
 
     def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
         """Take how far an attempt has come; a later word replaces an earlier one."""

@@ -13,7 +13,7 @@ from jackalope.broker.config.loader import (
     known_settings,
     load,
 )
-from jackalope.broker.config.schema import Config, LimitsConfig, LogFormat, LogLevel
+from jackalope.broker.config.schema import Config, LimitsConfig, LogFormat
 from jackalope.cli.formatting import setting
 from jackalope.core.durations import (
     DAY,
@@ -28,6 +28,7 @@ from jackalope.core.durations import (
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, OnLost
 from jackalope.core.settings import keys_of, plain
 from jackalope.core.shapes.pool import PoolSettings
+from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage import Level
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"

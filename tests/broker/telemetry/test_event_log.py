@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jackalope.broker.config.schema import LogConfig, LogLevel
+from jackalope.broker.config.schema import LogConfig
 from jackalope.broker.engine import Engine
 from jackalope.broker.telemetry.event_log import LINES_PER_SECOND_MAX, EventLog
 from jackalope.core.commands import (
@@ -26,6 +26,7 @@ from jackalope.core.commands import (
 from jackalope.core.commands.amqp import Consume, OpenQueue, Publication, PublishMessages
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import TaskId, volatile_id
+from jackalope.core.shapes.task_log import LogLevel
 from jackalope.core.task import Error, TaskSpec
 from jackalope.storage import Level, Storage
 from jackalope.wire.amqp_properties import NOTHING

@@ -4,11 +4,12 @@ import pytest
 
 from jackalope.broker.telemetry.meter import OTHER, QUEUES_MAX, TYPES_MAX
 from jackalope.core.commands import Action, DeleteQueue, SubmitTasks, Verdict
+from jackalope.core.commands.namespaces import DeclareNamespace
 from jackalope.core.durations import SECOND
-from jackalope.core.refusals import Code
+from jackalope.core.refusals import Code, QuotaRefusal
 from jackalope.core.task import BlobRef
 from tests.broker.telemetry.metered import Metered
-from tests.core.driving import spec
+from tests.core.driving import refusal_in, spec
 
 
 def buckets(numbers: list[int]) -> dict[int, int]:
@@ -182,6 +183,15 @@ def test_refusals_by_command() -> None:
     refused = driver.meter.machine.refused
     assert refused["SubmitTasks", Code.QUEUE_FULL] == 2
     assert refused["FailAttempts", Code.UNKNOWN_SESSION] == 1
+
+
+def test_refusals_by_a_quota_are_counted_too() -> None:
+    driver = Metered()
+    driver.send(DeclareNamespace(ref=1, name="default", changes={"workers": 1}, by="ada"))
+    driver.join("w1", 1)
+    refusal = refusal_in(driver.join("w2", 2))
+    assert isinstance(refusal, QuotaRefusal)
+    assert driver.meter.machine.refused["JoinWorker", refusal.code] == 1
 
 
 def test_turns_and_batches() -> None:

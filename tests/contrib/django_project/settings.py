@@ -2,6 +2,8 @@
 
 import os
 
+from jackalope.contrib.django.api import PACKAGE
+
 SECRET_KEY = "test"  # noqa: S105
 USE_TZ = True
 _KIND, _, _WHERE = os.environ["TEST_DATABASE"].partition("=")
@@ -22,7 +24,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
-    "django_tasks",
+    *(["django_tasks"] if PACKAGE == "django_tasks" else []),
     "jackalope.contrib.django",
 ]
 MIDDLEWARE = [
@@ -49,6 +51,7 @@ _OPTIONS = {"ADDRESS": os.environ["TEST_BROKER"]}
 _BACKEND = "jackalope.contrib.django.backend.JackalopeBackend"
 TASKS = {
     "default": {"BACKEND": _BACKEND, "QUEUES": ["default", "mail"], "OPTIONS": _OPTIONS},
+    "retried": {"BACKEND": _BACKEND, "OPTIONS": {**_OPTIONS, "RETRIES": 2}},
     "outbox": {
         "BACKEND": _BACKEND,
         "QUEUES": ["default"],

@@ -16,6 +16,7 @@ from jackalope.core.limits import (
     SCHEDULES_PER_NAMESPACE_MAX,
     SLOTS_PER_BACKFILL_MAX,
     SLOTS_PER_TICK_MAX,
+    SPANS_PER_SCHEDULE_MAX,
 )
 from jackalope.core.records import ScheduleFired, SlotsMissed
 from jackalope.core.refusals import Code, Refusal
@@ -29,6 +30,7 @@ __all__ = [
     "test_schedules_per_namespace_max",
     "test_slots_per_backfill_max",
     "test_slots_per_tick_max",
+    "test_spans_per_schedule_max",
 ]
 
 
@@ -111,3 +113,28 @@ def test_slots_per_tick_max(driver: Driver) -> None:
     assert driver.core.next_deadline_us() == driver.now_us
     driver.send(Tick())
     assert sum(isinstance(each, ScheduleFired) for each in driver.records) == 1
+
+
+def test_spans_per_schedule_max(driver: Driver) -> None:
+    """Each slot that fires after one that did not begins a span; too many become one."""
+    driver.is_checked = False
+    first_us = NOW_US - DAY
+    declare(driver, "s", every_us=MINUTE, start=first_us)
+    schedule = driver.core.book.namespaces["default"].schedules["s"]
+    for number in range(SPANS_PER_SCHEDULE_MAX + 1):
+        assert len(schedule.spans) == number
+        slot_us = first_us + 2 * number * MINUTE
+        driver.send(BackfillSchedule(name="s", since_us=slot_us, until_us=slot_us))
+    assert len(schedule.spans) == SPANS_PER_SCHEDULE_MAX
+    # What lies between two that became one counts as fired, and runs if that is asked for.
+    assert schedule.has_fired(first_us + MINUTE)
+    assert not schedule.has_fired(first_us + 3 * MINUTE)
+    between = BackfillSchedule(name="s", since_us=first_us, until_us=first_us + 3 * MINUTE)
+    answer = driver.send(between)
+    assert isinstance(answer, SlotsRun)
+    assert (len(answer.tasks), answer.known) == (1, 2)
+    assert answer.forgotten == (first_us + MINUTE,)
+    between.again = True
+    answer = driver.send(between)
+    assert isinstance(answer, SlotsRun)
+    assert (len(answer.tasks), answer.known, answer.forgotten) == (1, 3, ())

@@ -173,14 +173,16 @@ class LineMachine(RuleBasedStateMachine):
         if task is not None:
             self.world.step_out(task)
             task.state = State.ASSIGNED
-            self.world.namespace.hold_tags(task)
+            self.world.namespace.leases.setdefault("w", {})[task.id] = task
+            self.world.namespace.gates.hold(task, self.world.tasks)
             self.leased.append(task)
 
     @precondition(lambda self: self.leased)
     @rule(number=numbers)
     def give_back(self, number: int) -> None:
         task = self.leased.pop(number % len(self.leased))
-        self.world.namespace.free_tags(task, self.world.tasks)
+        del self.world.namespace.leases["w"][task.id]
+        self.world.namespace.gates.free(task, self.world.tasks)
         task.state = State.PAUSED
 
     @rule(tag=st.sampled_from(TAGS), limit=st.integers(-1, 2))
@@ -231,9 +233,9 @@ class LineMachine(RuleBasedStateMachine):
             and not (shunned and task.avoid == shunned)
             and (names is None or task.name in names)
             and all(
-                in_flight.count(tag) < world.limits[tag]
+                in_flight.count(tag) < world.gates.tags[tag]
                 for tag in task.options.tags
-                if tag in world.limits
+                if tag in world.gates.tags
             )
         ]
         return min(candidates, key=self.order, default=None)

@@ -36,6 +36,7 @@ class Client:
         self.workers: Any = stubs.WorkerServiceStub(channel)
         self.queues: Any = stubs.QueueServiceStub(channel)
         self.schedules: Any = stubs.ScheduleServiceStub(channel)
+        self.contracts: Any = stubs.ContractServiceStub(channel)
         self.flows: Any = stubs.FlowServiceStub(channel)
         self.limits: Any = stubs.LimitServiceStub(channel)
         self.batches: Any = stubs.BatchServiceStub(channel)

@@ -17,7 +17,9 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.policy import Done, OnLost, OnRestart, Policy
 from jackalope.core.refusals import Code
 from jackalope.core.settings import keys_of
+from jackalope.core.shapes.callback import Callback, CallbackOn, End, Trigger, TriggerPayload
 from jackalope.core.shapes.flow import OnFailure
+from jackalope.core.shapes.pace import Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind
 from jackalope.core.task import OnDependency, Signal, Stage
@@ -205,6 +207,10 @@ def test_protoc_describes_the_same() -> None:
         ("CatchUp", CatchUp),
         ("RunKind", RunKind),
         ("Missed", Missed),
+        ("Pacing", Pacing),
+        ("CallbackOn", CallbackOn),
+        ("End", End),
+        ("TriggerPayload", TriggerPayload),
     ],
 )
 def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:
@@ -214,10 +220,17 @@ def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:
     assert known == {word.name for word in words}
 
 
-def test_every_field_of_a_policy_is_there() -> None:
-    """But for those that are set over REST or in the configuration alone."""
-    there = {field.name for field in pb.QueuePolicy.DESCRIPTOR.fields}
-    assert there == set(keys_of(Policy)) - {"callbacks", "triggers"}
+@pytest.mark.parametrize(
+    ("message", "shape", "more"),
+    [
+        (pb.QueuePolicy, Policy, set()),
+        (pb.Callback, Callback, {"task_id"}),
+        (pb.Trigger, Trigger, set()),
+    ],
+)
+def test_every_field_of_the_core_is_there(message: Any, shape: Any, more: set[str]) -> None:
+    there = {field.name for field in message.DESCRIPTOR.fields}
+    assert there == set(keys_of(shape)) | more
 
 
 def test_a_word_that_the_contract_does_not_have_yet_breaks_nothing() -> None:

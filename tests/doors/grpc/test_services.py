@@ -8,10 +8,12 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.struct_pb2 import Struct
 
 from jackalope.core.durations import NEVER
 from jackalope.core.limits import INLINE_BYTES_MAX
-from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy, change_policy
+from jackalope.core.shapes.callback import Callback, CallbackOn, End, Trigger, TriggerPayload
 from jackalope.doors.grpc import blobs
 from jackalope.doors.grpc.queues import changes_of, policy_shown
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
@@ -24,13 +26,27 @@ LARGE = bytes(range(256)) * 3_000
 FOREVER = timedelta(seconds=315_576_000_000)
 
 
-@pytest.mark.parametrize("policy", [DEFAULT_POLICY, *PRESETS.values()])
+WITH_ENDS = Policy(
+    callbacks=(
+        Callback("https://hooks.example/"),
+        Callback("https://hooks.example/2", tuple(CallbackOn)),
+    ),
+    triggers=(
+        Trigger("b"),
+        Trigger("c", tuple(End), "n", "k", 0, TriggerPayload.PAYLOAD),
+        Trigger("d", (End.DEAD,), priority=7, payload=TriggerPayload.EVENT),
+    ),
+)
+
+WITH_NEEDS = Policy(needs={"gpus": 1, "cpus": 0.5, "memory": "8GiB", "zone": ("a", "b")})
+
+
+@pytest.mark.parametrize("policy", [DEFAULT_POLICY, *PRESETS.values(), WITH_ENDS, WITH_NEEDS])
 def test_a_policy_comes_back_as_it_was(policy: Policy) -> None:
     shown = policy_shown(policy)
-    # Callbacks and triggers are declared over REST, the native protocol and the configuration.
-    assert len(shown.ListFields()) == len(PolicyGiven.__struct_fields__) - 2
+    assert len(shown.ListFields()) == len(PolicyGiven.__struct_fields__)
     changes: dict[str, Any] = changes_of(pb.QueuePolicy.FromString(shown.SerializeToString()))
-    assert Policy(**changes) == policy
+    assert change_policy(DEFAULT_POLICY, changes) == policy
     assert (policy.retention_us == NEVER) == (shown.retention.ToTimedelta() == FOREVER)
 
 
@@ -84,6 +100,32 @@ def test_a_limit_holds_tasks_back() -> None:
             assert len(await worker.take()) == 1
             assert not (await limits.ListLimits(pb.ListLimitsRequest())).limits
             assert given.fence
+
+    run(check())
+
+
+def test_contracts_are_declared_held_and_deleted() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            client = house.client
+            await client.queues.DeclareQueue(pb.DeclareQueueRequest(queue="images"))
+            parameter: Any = {"name": "path", "schema": {"type": "string"}, "required": True}
+            contracts = Struct()
+            contracts.update({"resize": {"content": "json", "parameters": [parameter]}})
+            await client.contracts.DeclareContracts(
+                pb.DeclareContractsRequest(queues=["images"], contracts=contracts)
+            )
+            [shown] = (await client.contracts.ListContracts(pb.ListContractsRequest())).contracts
+            assert (shown.queue, shown.signature) == ("images", "resize(path: string)")
+            assert shown.arguments["required"][0] == "path"
+            wrong = pb.TaskSpec(queue="images", name="resize", payload=b"[[7], {}]")
+            with pytest.raises(grpc.aio.AioRpcError) as misfit:
+                await client.tasks.SubmitTask(pb.SubmitTaskRequest(task=wrong))
+            assert misfit.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert "argument 'path': expected string, got 7" in str(misfit.value.details())
+            gone = pb.DeleteContractRequest(queue="images", name="resize")
+            await client.contracts.DeleteContract(gone)
+            await client.tasks.SubmitTask(pb.SubmitTaskRequest(task=wrong))
 
     run(check())
 

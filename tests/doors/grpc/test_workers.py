@@ -68,6 +68,29 @@ def test_one_message_reports_all_kinds_of_results() -> None:
     run(check())
 
 
+def test_to_be_throttled_is_no_failure() -> None:
+    async def check() -> None:
+        async with open_grpc() as house:
+            await house.client.declare(retries=0)
+            submitted = await house.client.submit()
+            worker = house.client.worker()
+            await worker.join(slots=1)
+            [given] = await worker.take(1)
+            await worker.start(given)
+            fail = pb.Fail(
+                task_id=given.task_id,
+                fence=given.fence,
+                verdict=pb.VERDICT_THROTTLED,
+                retry_after=timedelta(hours=1),
+                key="tenant",
+            )
+            await worker.ask(results=pb.ReportResults(failed=[fail]))
+            task = await house.client.get(submitted)
+            assert (task.failures, task.ended_at.seconds) == (0, 0)
+
+    run(check())
+
+
 def test_a_worker_that_comes_back_keeps_what_it_runs() -> None:
     async def check() -> None:
         async with open_grpc() as house:

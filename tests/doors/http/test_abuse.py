@@ -174,7 +174,7 @@ def test_a_body_that_drips_is_not_waited_for() -> None:
 def test_a_body_that_takes_long_but_moves_is_waited_for() -> None:
     async def test() -> None:
         async with open_http(**IMPATIENT) as house:
-            body = json.dumps({"task_type": "x", "headers": {"pad": "x" * 15_000}}).encode()
+            body = json.dumps({"name": "x", "headers": {"pad": "x" * 15_000}}).encode()
 
             async def pieces() -> Any:
                 for begin in range(0, len(body), 1_500):
@@ -193,8 +193,8 @@ def test_a_waiting_request_is_not_slow() -> None:
 
     async def test() -> None:
         async with open_http(**IMPATIENT) as house:
-            made = await house.client.post(TASKS, json={"task_type": "x"})
-            path = f"{TASKS}/{made.json()['task_id']}/result?wait=1"
+            made = await house.client.post(TASKS, json={"name": "x"})
+            path = f"{TASKS}/{made.json()['id']}/result?wait=1"
             answered = await house.client.get(path)
             assert answered.status_code != 408
             await check_served(house)
@@ -207,10 +207,10 @@ def test_a_peer_that_does_not_read_is_cut_off() -> None:
         async with open_http(**IMPATIENT) as house:
             payload = bytes(40_000_000)
             headers = {"Content-Type": "application/octet-stream"}
-            path = f"{TASKS}/raw?task_type=x"
+            path = f"{TASKS}/raw?name=x"
             made = await house.client.post(path, content=payload, headers=headers)
             assert made.status_code == 201, made.text
-            task = made.json()["task_id"]
+            task = made.json()["id"]
             sock = socket.socket()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.setblocking(False)
@@ -411,7 +411,7 @@ def test_requests_behind_each_other_are_answered_in_order() -> None:
 def test_a_request_that_is_cut_off_leaves_nothing_behind() -> None:
     async def test() -> None:
         async with open_http() as house:
-            body = json.dumps({"task_type": "x"}).encode()
+            body = json.dumps({"name": "x"}).encode()
             head = (
                 b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\n"
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -437,14 +437,14 @@ anything = st.recursive(
     | st.integers(-(2**70), 2**70)
     | st.floats()
     | st.text(max_size=20)
-    | st.sampled_from(["task_type", "\x00", "\ud800", "a" * 300, "1e999", "NaN"]),
+    | st.sampled_from(["name", "\x00", "\ud800", "a" * 300, "1e999", "NaN"]),
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=10), inner, max_size=4)
     ),
     max_leaves=10,
 )
 
-FIELDS = ["task_type", "payload", "priority", "queue", "tags", "headers", "dependencies", "alias"]
+FIELDS = ["name", "payload", "priority", "queue", "tags", "headers", "depends_on", "alias"]
 PATHS = [
     ("POST", TASKS),
     ("POST", f"{TASKS}/batch"),
@@ -456,7 +456,7 @@ PATHS = [
 bodies = st.one_of(
     anything,
     st.dictionaries(st.sampled_from(FIELDS), anything, max_size=6),
-    st.fixed_dictionaries({"task_type": anything}, optional=dict.fromkeys(FIELDS[1:], anything)),
+    st.fixed_dictionaries({"name": anything}, optional=dict.fromkeys(FIELDS[1:], anything)),
 )
 
 ALL_AT_ONCE = settings(
@@ -495,7 +495,7 @@ def test_garbage_is_refused() -> None:
     """Requests with bytes changed, left out or put in."""
     whole = (
         b"POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        b'Connection: close\r\nContent-Length: 17\r\n\r\n{"task_type":"x"}'
+        b'Connection: close\r\nContent-Length: 17\r\n\r\n{"name":"x"}'
     )
 
     async def test() -> None:
@@ -539,16 +539,16 @@ def test_nested_headers(tmp_path: Path, bracket: str) -> None:
                 value = nested_json(depth, bracket)
                 made = await house.client.post(
                     TASKS,
-                    content=b'{"task_type":"t","queue":"q","headers":{"h":%b}}' % value,
+                    content=b'{"name":"t","queue":"q","headers":{"h":%b}}' % value,
                     headers={"Content-Type": "application/json"},
                 )
                 assert made.status_code == (201 if depth < DEPTH_MAX else 400), (depth, made.text)
                 if made.status_code == 201:
-                    shown = await house.client.get(f"{TASKS}/{made.json()['task_id']}")
+                    shown = await house.client.get(f"{TASKS}/{made.json()['id']}")
                     assert shown.json()["headers"]["h"] == json.loads(value)
                 ignored = await house.client.post(
                     TASKS,
-                    content=b'{"task_type":"t","queue":"q","nonsense":%b}' % value,
+                    content=b'{"name":"t","queue":"q","nonsense":%b}' % value,
                     headers={"Content-Type": "application/json"},
                 )
                 assert ignored.status_code == 400
@@ -565,12 +565,12 @@ def test_strange_numbers_and_texts(value: bytes) -> None:
         async with open_http() as house:
             made = await house.client.post(
                 TASKS,
-                content=b'{"task_type":"t","queue":"q","headers":{"h":%b}}' % value,
+                content=b'{"name":"t","queue":"q","headers":{"h":%b}}' % value,
                 headers={"Content-Type": "application/json"},
             )
             assert made.status_code in (201, 400)
             if made.status_code == 201:
-                shown = await house.client.get(f"{TASKS}/{made.json()['task_id']}")
+                shown = await house.client.get(f"{TASKS}/{made.json()['id']}")
                 assert shown.status_code == 200
             await check_served(house)
 

@@ -198,7 +198,7 @@ def test_cookie_alone_changes_nothing() -> None:
     async def check() -> None:
         async with open_http() as house:
             await sign_in(house, await make_key(house, Permission.ADMIN))
-            task = {"task_type": "x"}
+            task = {"name": "x"}
             forged = await house.client.post("/api/v1/tasks", json=task)
             assert (forged.status_code, forged.json()["reason"]) == (403, "forbidden")
             meant = await house.client.post("/api/v1/tasks", json=task, headers=PROOF)
@@ -264,10 +264,10 @@ def test_pulse_tells_what_changes() -> None:
             async with websockets.connect(f"{house.socket_url}/api/v1/pulse") as socket:
                 first = msgspec.json.decode(await socket.recv())
                 assert (first["type"], first["queues"]) == ("pulse", [])
-                await house.client.post("/api/v1/tasks", json={"task_type": "x", "queue": "q"})
+                await house.client.post("/api/v1/tasks", json={"name": "x", "queue": "q"})
                 second = msgspec.json.decode(await socket.recv())
                 assert second["sequence"] > first["sequence"]
-                assert second["stats"]["pending_count"] == 1
+                assert second["stats"]["counts"] == {"ready": 1}
                 assert [queue["queue"] for queue in second["queues"]] == ["q"]
             other = f"{house.socket_url}/api/v1/pulse?namespace=other"
             async with websockets.connect(other) as socket:
@@ -310,13 +310,13 @@ def test_pulse_shows_only_what_the_key_covers() -> None:
     async def check() -> None:
         async with open_http() as house:
             for queue in ("mine", "theirs"):
-                await house.client.post("/api/v1/tasks", json={"task_type": "x", "queue": queue})
+                await house.client.post("/api/v1/tasks", json={"name": "x", "queue": queue})
             token = await make_key(house, Permission.READ_TASKS, queues=("mine",))
             headers = {"Authorization": f"Bearer {token}"}
             url = f"{house.socket_url}/api/v1/pulse"
             async with websockets.connect(url, additional_headers=headers) as socket:
                 pulse = msgspec.json.decode(await socket.recv())
             assert [queue["queue"] for queue in pulse["queues"]] == ["mine"]
-            assert pulse["stats"]["pending_count"] == 1
+            assert pulse["stats"]["counts"] == {"ready": 1}
 
     run(check())

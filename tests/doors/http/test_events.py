@@ -56,7 +56,7 @@ def test_socket_tells_the_life_of_a_task() -> None:
                 ("finish", "succeeded", "resize"),
             ]
             assert not any("status" in event for event in heard)
-            assert {event["task_id"] for event in heard} == {task_id}
+            assert {event["task"] for event in heard} == {task_id}
             assert heard[1]["by"] == "w1"
 
     run(check())
@@ -68,16 +68,16 @@ def test_socket_of_a_queue_and_of_a_task() -> None:
             wanted = await submit(house.client, queue="a")
             async with (
                 listening(house, "?queue=b") as of_queue,
-                listening(house, f"?task_id={wanted}") as of_task,
+                listening(house, f"?task={wanted}") as of_task,
                 listening(house, "?namespace=team") as of_team,
             ):
                 other = await submit(house.client, queue="b")
                 await house.client.post(f"/api/v1/tasks/{wanted}/pause")
                 team = {"X-Jackalope-Namespace": "team"}
-                await house.client.post("/api/v1/tasks", json={"task_type": "t"}, headers=team)
-                assert (await hear(of_queue))["task_id"] == other
+                await house.client.post("/api/v1/tasks", json={"name": "t"}, headers=team)
+                assert (await hear(of_queue))["task"] == other
                 event = await hear(of_task)
-                assert (event["task_id"], event["what"]) == (wanted, "pause")
+                assert (event["task"], event["what"]) == (wanted, "pause")
                 assert (await hear(of_team))["what"] == "submit"
                 await house.client.post(f"/api/v1/tasks/{other}/pause")
                 assert (await hear(of_queue))["what"] == "pause"
@@ -89,7 +89,7 @@ def test_socket_tells_of_steps_and_events() -> None:
     async def check() -> None:
         async with open_http() as house:
             task = await submit(house.client, queue="a")
-            async with listening(house, f"?task_id={task}") as socket:
+            async with listening(house, f"?task={task}") as socket:
                 claim = {"queues": ["a"], "wait": 5}
                 given = (await house.client.post("/api/v1/workers/w/claim", json=claim)).json()
                 where = {"worker": "w", "fence": given["tasks"][0]["fence"]}
@@ -176,7 +176,7 @@ def test_server_sent_events() -> None:
                 await submit(house.client, queue="other")
                 task_id = await submit(house.client)
                 kind, event = await next_event(lines)
-                assert (kind, event["task_id"], event["what"]) == ("event", task_id, "submit")
+                assert (kind, event["task"], event["what"]) == ("event", task_id, "submit")
             await until(lambda: not house.door.feeds)
             assert not house.broker.events._subscriptions
 
@@ -186,7 +186,7 @@ def test_server_sent_events() -> None:
 def test_slow_reader_is_told_what_it_missed_and_costs_little() -> None:
     async def check() -> None:
         async with open_http() as house:
-            batch = {"tasks": [{"task_type": "t" * 200}] * 5_000}
+            batch = {"tasks": [{"name": "t" * 200}] * 5_000}
             async with streaming(house) as lines:
                 for _ in range(4):
                     await house.client.post("/api/v1/tasks/batch", json=batch)
@@ -201,7 +201,7 @@ def test_slow_reader_is_told_what_it_missed_and_costs_little() -> None:
                         told += 1
                 assert told + missed == 20_000
                 assert missed > 0
-                await submit(house.client, task_type="after")
+                await submit(house.client, name="after")
                 assert (await next_event(lines))[1]["what"] == "submit"
 
     run(check())
@@ -252,7 +252,7 @@ def test_key_of_some_queues_hears_of_no_others_and_of_nothing_once_it_is_revoked
                 assert (await hear(socket))["type"] == "subscribed"
                 await submit(client, queue="sounds")
                 wanted = await submit(client, queue="images")
-                assert (await hear(socket))["task_id"] == wanted
+                assert (await hear(socket))["task"] == wanted
                 assert (await client.delete(f"/api/v1/keys/{key.id}")).status_code == 204
                 await submit(client, queue="images")
                 with pytest.raises(websockets.ConnectionClosed):

@@ -21,7 +21,7 @@ from tests.doors.elsewhere import SECRET, Elsewhere
 from tests.doors.harness import run
 from tests.doors.http.harness import PATIENCE_S, HttpHouse, open_http, until
 
-TASK = {"queue": "q", "task_type": "t", "payload": "AQ=="}
+TASK = {"queue": "q", "name": "t", "payload": "AQ=="}
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ def test_a_follower_has_the_leader_answer() -> None:
         async with pair() as (leading, following, _):
             made = await following.client.post("/api/v1/tasks", json=TASK)
             assert made.status_code == 201, made.text
-            found = await following.client.get(f"/api/v1/tasks/{made.json()['task_id']}")
+            found = await following.client.get(f"/api/v1/tasks/{made.json()['id']}")
             assert found.json()["state"] == "ready"
             assert (await leading.client.get("/api/v1/tasks")).json()["tasks"]
             assert not following.broker.engine.core.book.tasks
@@ -153,13 +153,13 @@ def test_a_request_waits_for_the_next_leader() -> None:
             await asyncio.sleep(0.2)
             assert not asked.done()
             cluster.move(address)
-            task = (await asked).json()["task_id"]
+            task = (await asked).json()["id"]
             assert (await leading.client.get(f"/api/v1/tasks/{task}")).status_code == 200
             cluster.move("")
             asked = asyncio.create_task(following.client.post("/api/v1/tasks", json=TASK))
             await asyncio.sleep(0.2)
             cluster.move(None)  # This node leads by now.
-            task = (await asked).json()["task_id"]
+            task = (await asked).json()["id"]
             assert (await following.client.get(f"/api/v1/tasks/{task}")).status_code == 200
             assert (await leading.client.get(f"/api/v1/tasks/{task}")).status_code == 404
 

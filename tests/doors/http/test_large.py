@@ -103,11 +103,11 @@ def blob_bytes(folder: Path) -> int:
 
 def pass_through(talk: Talk, blocks: int) -> object:
     """Send a payload, let a worker have it, send its result, fetch that, and return the task."""
-    task = talk.send("/api/v1/tasks/raw?task_type=large&queue=large", 1, blocks)["task_id"]
+    task = talk.send("/api/v1/tasks/raw?name=large&queue=large", 1, blocks)["id"]
     claim = json.dumps({"queues": ["large"], "wait": 10, "lease_seconds": 300}).encode()
     claimed = talk.ask("POST", "/api/v1/workers/lifter/claim", claim)
     (given,) = claimed["tasks"]
-    assert (given["task_id"], given["payload"]) == (task, None)
+    assert (given["task"], given["payload"]) == (task, None)
     assert given["payload_size"] == blocks * MEBIBYTE
     assert is_body(talk.fetch(f"/api/v1/tasks/{task}/payload"), 1, blocks)
     finish = f"/api/v1/attempts/{task}/finish?worker=lifter&fence={given['fence']}"

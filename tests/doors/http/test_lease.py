@@ -15,8 +15,8 @@ STEP_S = 0.2
 
 
 async def claimed(house: HttpHouse, payload: bytes) -> tuple[str, dict[str, Any]]:
-    path = "/api/v1/tasks/raw?task_type=t&queue=q"
-    task: str = (await house.client.post(path, content=payload)).json()["task_id"]
+    path = "/api/v1/tasks/raw?name=t&queue=q"
+    task: str = (await house.client.post(path, content=payload)).json()["id"]
     claim = {"queues": ["q"], "lease_seconds": LEASE_S}
     tasks = (await house.client.post("/api/v1/workers/w/claim", json=claim)).json()["tasks"]
     return task, {"worker": "w", "fence": tasks[0]["fence"]}

@@ -95,8 +95,8 @@ ASKED: list[tuple[str, str, dict[str, Any], int, str]] = [
     ("GET", "/nowhere", {}, 404, "no resource at /nowhere"),
     ("GET", "/api/v1/tasks/none", {}, 404, "no task 'none'"),
     ("POST", "/api/v1/tasks", {"content": b"{}"}, 415, "no Content-Type"),
-    ("POST", "/api/v1/tasks", {"json": {"task_type": ""}}, 400, "task_type"),
-    ("POST", "/api/v1/tasks", {"json": {"task_type": "x" * 2_000}}, 413, "Too Large"),
+    ("POST", "/api/v1/tasks", {"json": {"name": ""}}, 400, "name"),
+    ("POST", "/api/v1/tasks", {"json": {"name": "x" * 2_000}}, 413, "Too Large"),
     ("POST", "/api/v1/tasks", {"content": b"{", "headers": JSON}, 400, "body"),
     # These have words of their own for errors.
     ("GET", "/api/jobs/none", {}, 404, '{"problem":'),
@@ -184,8 +184,8 @@ def test_whoever_waits_is_told_when_the_broker_forgets_its_sessions() -> None:
     async def check() -> None:
         async with open_http() as house:
             client = house.client
-            answer = await client.post("/api/v1/tasks", json={"task_type": "t"})
-            url = f"/api/v1/tasks/{answer.json()['task_id']}/wait?wait=30"
+            answer = await client.post("/api/v1/tasks", json={"name": "t"})
+            url = f"/api/v1/tasks/{answer.json()['id']}/wait?wait=30"
             waiting = asyncio.create_task(client.get(url))
             claiming = asyncio.create_task(
                 client.post("/api/v1/workers/w1/claim", json={"queues": ["q"], "wait": 30})
@@ -199,7 +199,7 @@ def test_whoever_waits_is_told_when_the_broker_forgets_its_sessions() -> None:
             assert (told.status_code, told.json()["reason"]) == (503, "storage_failed")
             assert told.headers["retry-after"] == "1"
             assert (await claiming).status_code == 409
-            again = await client.post("/api/v1/tasks", json={"task_type": "t"})
+            again = await client.post("/api/v1/tasks", json={"name": "t"})
             assert again.status_code == 201
 
     run(check())

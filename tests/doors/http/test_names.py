@@ -88,10 +88,10 @@ def test_queues(name: str) -> None:
             assert (status, made["queue"]) == (200, name)
             status, shown = await ask(house, "GET", path)
             assert (status, shown["queue"], shown["policy"]["retries"]) == (200, name, 7)
-            for what, is_paused in (("pause", True), ("resume", False)):
+            for what, by in (("pause", "http"), ("resume", None)):
                 status, shown = await ask(house, "POST", f"{path}/{what}")
-                assert (status, shown["queue"], shown["is_paused"]) == (200, name, is_paused)
-            await ask(house, "POST", "/api/v1/tasks", {"task_type": "t", "queue": name})
+                assert (status, shown["queue"], shown["paused_by"]) == (200, name, by)
+            await ask(house, "POST", "/api/v1/tasks", {"name": "t", "queue": name})
             status, batches = await ask(house, "GET", f"{path}/batches")
             assert (status, len(batches["batches"])) == (200, 1)
             status, batch = await ask(house, "GET", f"{path}/batches/1")
@@ -116,7 +116,7 @@ def test_limits_and_workers_and_pools(name: str) -> None:
             assert (await ask(house, "POST", f"{worker}/join", {"queues": ["q"]}))[0] == 200
             assert (await ask(house, "POST", f"{worker}/heartbeat", {}))[0] == 200
             status, shown = await ask(house, "GET", worker)
-            assert (status, shown["worker_id"]) == (200, name)
+            assert (status, shown["worker"]) == (200, name)
             assert (await ask(house, "POST", f"{worker}/claim", {"queues": ["q"]}))[0] == 200
             assert (await ask(house, "POST", f"{worker}/drain"))[0] == 200
             assert (await ask(house, "POST", f"{worker}/leave"))[0] == 204

@@ -18,7 +18,7 @@ from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, Serving, open_http, until
 
 LARGE = bytes(range(256)) * 4_000
-RAW = "/api/v1/tasks/raw?task_type=t&queue=q"
+RAW = "/api/v1/tasks/raw?name=t&queue=q"
 
 
 def names(house: HttpHouse) -> list[str]:
@@ -36,7 +36,7 @@ def test_refused_submits_leave_nothing() -> None:
     async def test() -> None:
         async with open_http() as house:
             task = "11111111-1111-4111-8111-111111111111"
-            path = f"{RAW}&task_id={task}&alias=a"
+            path = f"{RAW}&id={task}&alias=a"
             assert (await house.client.post(path, content=LARGE)).status_code == 201
             (first,) = names(house)
             # The same again is the same task; another under its id or alias is refused.
@@ -52,7 +52,7 @@ def test_refused_submits_leave_nothing() -> None:
 def test_refused_results_leave_nothing() -> None:
     async def test() -> None:
         async with open_http() as house:
-            task = (await house.client.post(RAW, content=b"small")).json()["task_id"]
+            task = (await house.client.post(RAW, content=b"small")).json()["id"]
             finish = f"/api/v1/attempts/{task}/finish?worker=w&fence="
             claim = await house.client.post("/api/v1/workers/w/claim", json={"queues": ["q"]})
             fence = claim.json()["tasks"][0]["fence"]
@@ -69,9 +69,7 @@ def test_refused_results_leave_nothing() -> None:
 def test_what_is_purged_takes_its_blobs_along() -> None:
     async def test() -> None:
         async with open_http() as house:
-            tasks = [
-                (await house.client.post(RAW, content=LARGE)).json()["task_id"] for _ in range(3)
-            ]
+            tasks = [(await house.client.post(RAW, content=LARGE)).json()["id"] for _ in range(3)]
             assert len(names(house)) == 3
             for task in tasks:
                 await house.client.post(f"/api/v1/tasks/{task}/kill")
@@ -94,7 +92,7 @@ def test_result_that_becomes_a_payload_has_two_owners(retention: str) -> None:
             ):
                 declared = await client.put(f"/api/v1/queues/{queue}", json={"policy": policy})
                 assert declared.is_success, declared.text
-            first = (await client.post(RAW, content=b"small")).json()["task_id"]
+            first = (await client.post(RAW, content=b"small")).json()["id"]
             claim = await client.post("/api/v1/workers/w/claim", json={"queues": ["q"]})
             finish = {"worker": "w", "fence": claim.json()["tasks"][0]["fence"]}
             path = f"/api/v1/attempts/{first}/finish"
@@ -103,10 +101,10 @@ def test_result_that_becomes_a_payload_has_two_owners(retention: str) -> None:
             await client.post(f"/api/v1/tasks/{first}/purge")
             await house.broker.flush()
             assert await house.broker.blobs.sweep() == 0
-            shown = await client.get(f"/api/v1/tasks/{second['task_id']}/payload")
+            shown = await client.get(f"/api/v1/tasks/{second['id']}/payload")
             assert shown.content == LARGE
-            await client.post(f"/api/v1/tasks/{second['task_id']}/kill")
-            await client.post(f"/api/v1/tasks/{second['task_id']}/purge")
+            await client.post(f"/api/v1/tasks/{second['id']}/kill")
+            await client.post(f"/api/v1/tasks/{second['id']}/purge")
             await until(lambda: names(house) == [])
 
     run(test())
@@ -157,7 +155,7 @@ def test_sweep_beside_uploads(monkeypatch: pytest.MonkeyPatch) -> None:
                 answers = await asyncio.gather(
                     *[house.client.post(RAW, content=LARGE) for _ in range(4)]
                 )
-                tasks += [answer.json()["task_id"] for answer in answers]
+                tasks += [answer.json()["id"] for answer in answers]
             is_over.set()
             assert await sweeping > 1
             for task in tasks:
@@ -279,7 +277,7 @@ def test_what_was_given_up_half_way_goes_unless_a_task_names_it() -> None:
 def test_broker_killed_in_the_middle_of_an_upload(tmp_path: Path) -> None:
     blobs = tmp_path / "data" / "blobs"
     serving = Serving(tmp_path)
-    kept = httpx.post(serving.url + RAW, content=LARGE).json()["task_id"]
+    kept = httpx.post(serving.url + RAW, content=LARGE).json()["id"]
     with socket.create_connection(("127.0.0.1", serving.http_port)) as half:
         head = f"POST {RAW} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9000000\r\n\r\n"
         half.sendall(head.encode() + bytes(4_000_000))

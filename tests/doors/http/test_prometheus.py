@@ -292,7 +292,7 @@ def test_counters_begin_anew_and_numbers_of_the_hour_do_not(
         await live()
         shown, stats = await live()
         assert "tq_tasks_total" not in shown
-        assert stats["completed_last_hour"] == (4 if is_on_disk else 0)
+        assert stats["succeeded_last_hour"] == (4 if is_on_disk else 0)
 
     run(check())
 

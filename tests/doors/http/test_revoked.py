@@ -66,8 +66,8 @@ async def waits_for_a_claim(bob: Bearer) -> None:
 
 
 async def waits_for_a_result(bob: Bearer) -> None:
-    made = await bob.ask("POST", "/api/v1/tasks", json={"queue": "slow", "task_type": "t"})
-    task = made.json()["task_id"]
+    made = await bob.ask("POST", "/api/v1/tasks", json={"queue": "slow", "name": "t"})
+    task = made.json()["id"]
     answer = await bob.ask("GET", f"/api/v1/tasks/{task}/result?wait={WAIT_S}")
     assert (answer.status_code, answer.json()["reason"]) == (401, "unauthorised")
 
@@ -76,7 +76,7 @@ async def uploads(bob: Bearer) -> None:
     """Send a part of a body, and read the answer that comes before the rest is sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", bob.house.door.port)
     head = (
-        "POST /api/v1/tasks/raw?queue=up&task_type=t HTTP/1.1\r\nHost: localhost\r\n"
+        "POST /api/v1/tasks/raw?queue=up&name=t HTTP/1.1\r\nHost: localhost\r\n"
         f"Authorization: Bearer {bob.token}\r\nContent-Length: 1000000\r\n\r\n"
     )
     writer.write(head.encode() + b"x" * 100_000)
@@ -198,9 +198,9 @@ def test_a_task_that_comes_after_the_revocation_is_given_to_nobody() -> None:
             await until(lambda: _is_waiting(house, bob, waits_for_a_claim))
             admin = Bearer(house, ADMIN)
             gone = asyncio.ensure_future(revoke(house, bob))
-            made = await admin.ask("POST", "/api/v1/tasks", json={"queue": "q", "task_type": "t"})
+            made = await admin.ask("POST", "/api/v1/tasks", json={"queue": "q", "name": "t"})
             await asyncio.gather(gone, claim)
-            task = made.json()["task_id"]
+            task = made.json()["id"]
             shown = (await admin.ask("GET", f"/api/v1/tasks/{task}")).json()
             assert shown["state"] == "ready"
 

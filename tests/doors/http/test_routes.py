@@ -46,20 +46,22 @@ PUBLIC = {"/api/v1/namespaces", "/api/v1/cluster"}
 
 #: Of the management API: what shows the node, or filters what it lists.
 FILTERED = re.compile(
-    r"/api/(overview|nodes|cluster-name|extensions|whoami|health|vhosts$|[a-z]+$)"
+    r"/api/(overview|nodes|cluster-name|extensions|whoami|health|vhosts$|[a-z]+$|v1/(keys|audit)$)"
+    r"|/api/v1/namespaces"
 )
 
 
 def body_of(method: str, path: str, target: str) -> dict[str, Any]:
     """Return the arguments of a request that is in order."""
-    held = {"fence": 1, "worker_id": f"{target}-worker"}
+    held = {"fence": 1, "worker": f"{target}-worker"}
     bodies: dict[tuple[str, str], Any] = {
-        ("POST", "/api/v1/tasks"): {"queue": target, "task_type": "t"},
-        ("POST", "/api/v1/tasks/batch"): {"tasks": [{"queue": target, "task_type": "t"}]},
-        ("POST", "/api/v1/requests"): {"queue": target, "task_type": "t", "payload": 1},
+        ("POST", "/api/v1/tasks"): {"queue": target, "name": "t"},
+        ("POST", "/api/v1/tasks/batch"): {"tasks": [{"queue": target, "name": "t"}]},
+        ("POST", "/api/v1/requests"): {"queue": target, "name": "t", "payload": 1},
         ("POST", "/api/v1/tasks/actions"): {"action": "kill", "filter": {"queue": target}},
         ("PUT", "/api/v1/queues/{queue}"): {"policy": {"depth_limit": 7}},
         ("PUT", "/api/v1/limits/{tag}"): {"limit": 3},
+        ("PUT", "/api/v1/key-limits/{name}"): {"concurrency": 3},
         ("PUT", "/api/v1/pools/{queue}"): {"launcher": "none"},
         ("POST", "/api/v1/pools/{queue}/groups"): {"key": "k", "action": "start"},
         ("POST", "/api/v1/keys"): {"name": "n", "permissions": ["work"]},
@@ -86,7 +88,7 @@ def body_of(method: str, path: str, target: str) -> dict[str, Any]:
     if path.startswith("/api/v1/cache/"):
         return {"json": {"queue": target}}
     if path == "/api/v1/tasks/raw":
-        return {"content": b"x", "params": {"queue": target, "task_type": "t"}}
+        return {"content": b"x", "params": {"queue": target, "name": "t"}}
     if path.startswith("/api/v1/attempts/") and (method, path) not in bodies:
         return {"params": {k: str(v) for k, v in held.items()}, "content": b"x"}
     if path.startswith("/api/jobs/submit"):
@@ -99,7 +101,7 @@ def body_of(method: str, path: str, target: str) -> dict[str, Any]:
 def url_of(path: str, target: str) -> str:
     """Return a path about a queue, its task or its worker."""
     names = {
-        "task_id": id_text(TASKS[target]),
+        "task": id_text(TASKS[target]),
         "key": f"{target}-alias",
         "queue": target,
         "job_type": target,

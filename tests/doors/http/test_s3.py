@@ -28,7 +28,7 @@ from tests.storage.blobs.s3_server import KEYS, S3Server
 
 MEBIBYTE = 1024 * 1024
 LARGE = bytes(range(256)) * 4_000
-RAW = "/api/v1/tasks/raw?task_type=t&queue=q"
+RAW = "/api/v1/tasks/raw?name=t&queue=q"
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +54,21 @@ def names(place: S3Place, folder: Path) -> list[str]:
 
 
 async def submit_by_ticket(house: HttpHouse, ticket: str, **more: Any) -> httpx.Response:
-    task = {"task_type": "t", "queue": "q", "payload_ticket": ticket}
+    task = {"name": "t", "queue": "q", "payload_ticket": ticket}
     headers = more.pop("headers", {})
     return await house.client.post("/api/v1/tasks", json=task | more, headers=headers)
 
 
 async def payload_of(house: HttpHouse, answer: httpx.Response) -> bytes:
     assert answer.status_code == 201, answer.text
-    return (await house.client.get(f"/api/v1/tasks/{answer.json()['task_id']}/payload")).content
+    return (await house.client.get(f"/api/v1/tasks/{answer.json()['id']}/payload")).content
 
 
 def test_payload_and_result_through_the_broker(place: S3Place, tmp_path: Path) -> None:
     async def test() -> None:
         async with open_s3(tmp_path, place) as house:
             body, result = LARGE * 12, LARGE + b"result"
-            task = (await house.client.post(RAW, content=body)).json()["task_id"]
+            task = (await house.client.post(RAW, content=body)).json()["id"]
             path = f"/api/v1/tasks/{task}"
             assert (await house.client.get(f"{path}/payload")).content == body
             part = await house.client.get(f"{path}/payload", headers={"Range": "bytes=-5"})
@@ -120,7 +120,7 @@ def test_payload_over_links(place: S3Place, tmp_path: Path) -> None:
                 assert (await outside.put(given["url"], content=LARGE)).is_success
                 answer = await submit_by_ticket(house, given["ticket"])
                 assert await payload_of(house, answer) == LARGE
-                path = f"/api/v1/tasks/{answer.json()['task_id']}/payload"
+                path = f"/api/v1/tasks/{answer.json()['id']}/payload"
                 link = (await house.client.get(f"{path}?link=1")).json()
                 assert link["expires_at"] >= given["expires_at"]
                 assert (await outside.get(link["url"])).content == LARGE
@@ -135,7 +135,7 @@ def test_payload_over_links(place: S3Place, tmp_path: Path) -> None:
 def test_result_over_links(place: S3Place, tmp_path: Path) -> None:
     async def test() -> None:
         async with open_s3(tmp_path, place) as house:
-            task = (await house.client.post(RAW, content=b"small")).json()["task_id"]
+            task = (await house.client.post(RAW, content=b"small")).json()["id"]
             claim = await house.client.post("/api/v1/workers/w/claim", json={"queues": ["q"]})
             fence = claim.json()["tasks"][0]["fence"]
             attempt = f"/api/v1/attempts/{task}"
@@ -163,7 +163,7 @@ def test_repeated_submit_with_a_ticket_is_harmless(place: S3Place, tmp_path: Pat
                 await outside.put(given["url"], content=LARGE)
             task_id = "11111111-1111-4111-8111-111111111111"
             for _ in range(2):
-                answer = await submit_by_ticket(house, given["ticket"], task_id=task_id)
+                answer = await submit_by_ticket(house, given["ticket"], id=task_id)
                 assert await payload_of(house, answer) == LARGE
             assert len(names(place, tmp_path)) == 1
 
@@ -178,12 +178,12 @@ def test_ticket_used_again_while_its_first_task_goes(place: S3Place, tmp_path: P
                 await outside.put(given["url"], content=LARGE)
             first = await submit_by_ticket(house, given["ticket"])
             second = await submit_by_ticket(house, given["ticket"])
-            path = f"/api/v1/tasks/{first.json()['task_id']}"
+            path = f"/api/v1/tasks/{first.json()['id']}"
             await house.client.post(f"{path}/kill")
             await house.client.post(f"{path}/purge")
             await house.broker.flush()
             assert await payload_of(house, second) == LARGE
-            path = f"/api/v1/tasks/{second.json()['task_id']}"
+            path = f"/api/v1/tasks/{second.json()['id']}"
             house.broker.blobs.doubt_s = 0.0
             await house.client.post(f"{path}/kill")
             await house.client.post(f"{path}/purge")
@@ -252,7 +252,7 @@ def test_folder_makes_no_links(tmp_path: Path) -> None:
         async with open_http(tmp_path) as house:
             answer = await house.client.post("/api/v1/blobs")
             assert (answer.status_code, answer.json()["reason"]) == (501, "no_links")
-            task = (await house.client.post(RAW, content=LARGE)).json()["task_id"]
+            task = (await house.client.post(RAW, content=LARGE)).json()["id"]
             answer = await house.client.get(f"/api/v1/tasks/{task}/payload?link=1")
             assert (answer.status_code, answer.json()["reason"]) == (501, "no_links")
             assert (await submit_by_ticket(house, "1234567890-" + "0" * 32)).status_code == 400
@@ -274,7 +274,7 @@ def test_broker_works_on_while_the_store_is_away(
         try:
             async with open_s3(tmp_path, place) as house:
                 client = house.client
-                task = (await client.post(RAW, content=LARGE)).json()["task_id"]
+                task = (await client.post(RAW, content=LARGE)).json()["id"]
                 server.stop()
                 for answer in (
                     await client.post(RAW, content=LARGE),
@@ -314,7 +314,7 @@ def test_broker_killed_in_the_middle_of_an_upload(
     server: S3Server, place: S3Place, tmp_path: Path
 ) -> None:
     serving = Serving(tmp_path, variables=variables(place))
-    kept = httpx.post(serving.url + RAW, content=LARGE).json()["task_id"]
+    kept = httpx.post(serving.url + RAW, content=LARGE).json()["id"]
     with socket.create_connection(("127.0.0.1", serving.http_port)) as half:
         head = f"POST {RAW} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 90000000\r\n\r\n"
         half.sendall(head.encode() + bytes(12 * MEBIBYTE))

@@ -27,7 +27,7 @@ def test_requests_are_logged_at_level_debug_without_secrets(tmp_path: Path) -> N
     with httpx.Client(headers=headers) as client:
         assert client.get(f"{url}/api/v1/stats?namespace={SECRET}").status_code == 200
         assert client.get(f"{url}/nowhere", params={"token": SECRET}).status_code == 404
-        body = {"task_type": "q", "payload": "dG9wczNjcmV0"}
+        body = {"name": "q", "payload": "dG9wczNjcmV0"}
         assert client.post(f"{url}/api/v1/tasks", json=body).status_code == 201
     code, log = serving.stop()
     assert code == 0, log

@@ -52,7 +52,7 @@ def connection_of(house: HttpHouse, peer: socket.socket) -> Counted | None:
 
 
 def large_task() -> dict[str, Any]:
-    return {"task_type": "large", "headers": {"filler": "x" * 15_000}}
+    return {"name": "large", "headers": {"filler": "x" * 15_000}}
 
 
 @pytest.mark.parametrize("kind", ["list", "events", "websocket"])

@@ -18,6 +18,7 @@ from jackalope.core.commands import (
 )
 from jackalope.core.ids import TaskId
 from jackalope.core.policy import Policy
+from jackalope.core.shapes.needs import ONE, Needs
 from jackalope.core.task import Error, Options
 from jackalope.wire import views
 from jackalope.wire.messages import Manage, Query, Result
@@ -188,6 +189,37 @@ def test_workers(tmp_path: Path) -> None:
             assert (view.queues, view.keys, view.slots, view.load) == (("q",), ("k", ""), 2, 1)
             assert (view.labels, view.stats) == ({"gpu": "yes"}, {"cpu": 0.5})
             assert shown[3].why_gone == "closed"
+
+    run(test())
+
+
+def test_what_workers_have_and_tasks_need(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with open_house(tmp_path) as house:
+            peer = await house.peer()
+            needs = Needs(
+                (("cpu", 500), ("mem", 8 * 2**30 * ONE)),
+                (("arch", ("amd64", "arm64")),),
+                (("zone", ("a",)),),
+                (("tier", ("spot",)),),
+                "user-1",
+            )
+            await peer.submit(spec(options=Options(needs=needs)), spec(queue="other"))
+            await peer.join(
+                slots=2,
+                labels={"arch": "arm64"},
+                resources={"cpu": 2 * ONE, "mem": 64 * 2**30 * ONE, "gpu": ONE},
+            )
+            await peer.take()
+            [worker] = await _ask(peer, "workers", list[views.WorkerView])
+            assert worker.resources == {"cpu": 2, "mem": 64 * 2**30, "gpu": 1}
+            assert worker.used == {"cpu": 0.5, "mem": 8 * 2**30}
+            page = await _ask(peer, "tasks", views.TaskPage)
+            plain, view = sorted(page.tasks, key=lambda view: view.sticky)
+            assert (plain.needs, plain.prefer, plain.avoid, plain.sticky) == ({}, {}, {}, "")
+            assert view.needs == {"cpu": 0.5, "mem": 8 * 2**30, "arch": ("amd64", "arm64")}
+            assert (view.prefer, view.avoid) == ({"zone": ("a",)}, {"tier": ("spot",)})
+            assert view.sticky == "user-1"
 
     run(test())
 

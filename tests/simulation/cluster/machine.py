@@ -21,7 +21,7 @@ from jackalope.core.commands import CloseSession, Command
 from jackalope.core.durations import MILLISECOND
 from jackalope.core.effects import Effect
 from jackalope.core.records import AnyRecord
-from jackalope.storage import DiskFull, Level, Storage, StorageFault
+from jackalope.storage import DiskFull, Level, LogStore, Storage, StorageFault
 from jackalope.storage.data_folder import SHARDS
 from jackalope.storage.disk import make_folder
 from jackalope.storage.memory import MemoryBlobs
@@ -154,6 +154,7 @@ class Life:
                 history=machine.history,
                 blobs=NodeBlobs(self),
                 series=machine.series,
+                logs=LogStore(None),
                 _opened=opened,
                 path=machine.folder,
             )

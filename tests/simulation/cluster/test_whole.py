@@ -1,4 +1,4 @@
-"""Clusters with schedules, steps and paces: what holds with one broker holds over failovers."""
+"""Clusters with schedules, steps, paces and flows: what holds with one broker holds there too."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jackalope.core.records import ScheduleFired, StepRecorded, TaskReplaced
 from jackalope.core.state import apply
 from jackalope.core.state.book import Book
 from tests.simulation.cluster.run import Report, simulate
+from tests.simulation.flow_bugs import join_too_early, lose_joins, mix_inputs
 
 _SEEDS = 24
 _GROUP = 6
@@ -30,6 +31,7 @@ def test_seeds(begin: int) -> None:
     assert {"ScheduleDeclared", "ScheduleFired", "SlotsMissed"} <= kinds
     assert {"StepRecorded", "WaitBegan", "EventSent", "StepDone"} <= kinds
     assert {"TaskReplaced", "ThrottlesEnded", "PacedRun"} <= kinds
+    assert {"NodeReleased", "Inputs", "Flow succeeded"} <= kinds
     assert sum(report.counts["Claims"] for report in reports) > _GROUP, "nobody else ever led"
 
 
@@ -93,3 +95,18 @@ def test_the_latest_arguments_are_lost(monkeypatch: Patch) -> None:
 
     monkeypatch.setitem(apply.APPLIERS, TaskReplaced, stubborn)
     assert "the latest arguments are run" in _caught()
+
+
+def test_a_join_is_lost(monkeypatch: Patch) -> None:
+    lose_joins(monkeypatch)
+    assert _caught()
+
+
+def test_a_join_goes_on_too_early(monkeypatch: Patch) -> None:
+    join_too_early(monkeypatch)
+    assert "a join goes on when" in _caught()
+
+
+def test_an_input_is_of_another_node(monkeypatch: Patch) -> None:
+    mix_inputs(monkeypatch)
+    assert "an input is what the node left" in _caught()

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 from unittest.mock import patch
 
 import pytest
@@ -200,8 +201,7 @@ def test_power_cut(tmp_path: Path, disk: Disk, level: Level, seed: int) -> None:
                 with pytest.raises(KeyboardInterrupt):
                     journal.append(b"in flight" * chance.choice((1, 1_000)))
                 bodies.append(b"")
-        if journal._spare_maker is not None:
-            journal._spare_maker.join()  # Its file has no entry; it must only not move meanwhile.
+        journal._await_spare()  # Its file has no entry; it must only not move meanwhile.
         disk.cut(tmp_path, chance)
         disk.pending.clear()
         if level is Level.FSYNC:
@@ -233,6 +233,31 @@ def test_segments_are_used_again(tmp_path: Path) -> None:
         assert journal.spare_bytes() > 0
     with closing(SegmentJournal(tmp_path)) as again:
         assert (again.trimmed(), again.last()) == (1_190, 1_200)
+
+
+def test_a_new_claim_waits_for_the_file_that_is_being_prepared(tmp_path: Path) -> None:
+    begun, dropped, finished = Event(), Event(), Event()
+
+    def prepare(folder: Path, size: int) -> Path:
+        begun.set()
+        dropped.wait(0.2)  # For as long as a slow disk takes, or until the claim comes too early.
+        finished.set()
+        return segment.make_spare(folder, size)
+
+    def drop(folder: Path) -> None:
+        assert finished.is_set() or not begun.is_set()
+        dropped.set()
+        segment.drop_unfinished(folder)
+
+    with (
+        patch.object(journal_module, "make_spare", prepare),
+        closing(SegmentJournal(tmp_path)) as journal,
+    ):
+        journal.claim()
+        while not begun.is_set():
+            journal.append(bytes(10_000))
+        with patch.object(journal_module, "drop_unfinished", drop):
+            journal.claim()
 
 
 def test_a_start_without_batches_leaves_no_segment_behind(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 """Copies of a log that are read to their end: what one lacks or has damaged is named."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
 
+from jackalope.storage.faults import OutOfReach
 from jackalope.storage.shared import copies
 from jackalope.storage.shared.copies import compare_copies
 from jackalope.storage.shared.journal import SharedJournal
@@ -58,7 +59,9 @@ def test_the_copy_that_is_wrong_is_named(
 
 
 def test_sound_copies_have_no_problem(engine: Shown) -> None:
-    assert [tuple(each) for each in compare_copies(engine)] == [(name, 12, "") for name in "xyz"]
+    assert [tuple(each) for each in compare_copies(engine)] == [
+        (name, 12, "", "") for name in "xyz"
+    ]
 
 
 def test_an_engine_without_copies_has_none(engine: Shown) -> None:
@@ -76,3 +79,22 @@ def test_what_is_cut_meanwhile_is_not_missed(engine: Shown) -> None:
 
     engine.read_copy = read_and_cut  # type: ignore[assignment,method-assign]
     assert {each.problem for each in compare_copies(engine)} == {""}
+
+
+@pytest.mark.parametrize("failures", [1, 100])
+def test_a_copy_that_does_not_answer_is_asked_again_and_is_not_called_damaged(
+    engine: Shown, failures: int
+) -> None:
+    read, left = engine.read_copy, [failures]
+
+    def answer_late(but: Collection[str], *rest: int) -> object:
+        if "y" not in but and left[0]:
+            left[0] -= 1
+            raise OutOfReach("it starts")
+        return read(but, *rest)
+
+    engine.read_copy = answer_late  # type: ignore[assignment,method-assign]
+    found = {each.name: each for each in compare_copies(engine)}
+    assert {each.problem for each in found.values()} == {""}
+    assert found["x"].messages == found["z"].messages == 12
+    assert found["y"][1:] == ((12, "", "") if failures == 1 else (0, "", "it starts"))

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from jackalope import __version__
 from jackalope.broker.clock import wall_us
 from jackalope.broker.cluster.leadership import Role
@@ -18,6 +20,7 @@ from jackalope.broker.cluster.node import Node
 from jackalope.broker.cluster.peer_link import PeerGone, PeerRefused
 from jackalope.broker.cluster.primary import Primary
 from jackalope.broker.cluster.standby import Standby
+from jackalope.broker.logs.copies import decode_slices
 from jackalope.broker.service import Broker
 from jackalope.core.records import LEVEL
 from jackalope.core.task import BlobRef
@@ -216,6 +219,19 @@ class PeerHost:
         if not isinstance(self.pair, Standby):
             raise PeerRefused("it is no standby")
         return await self.pair.promote()
+
+    async def keep_logs(self, slices: bytes, *, is_member: bool) -> None:
+        """Keep lines of tasks that the leader of this cluster has taken.
+
+        Raises:
+            PeerRefused: it is no member that asks, or what it sends cannot be read.
+        """
+        if self._node is None or not is_member:
+            raise PeerRefused("only members of a cluster send lines of tasks")
+        try:
+            await self._broker.logs.adopt(decode_slices(slices))
+        except msgspec.DecodeError as error:
+            raise PeerRefused(f"lines of tasks: {error}") from None
 
     def _journal(self) -> Followed:
         journal = self._broker.storage.journal

@@ -65,6 +65,9 @@ class Certificates:
 
     def reload(self) -> bool:
         """Read the files again, and use them if all can be used; return whether they are used."""
+        if not self._tls.cert:
+            log.info("nothing to reload", hint="there are no certificates: tls.cert is not set")
+            return False
         self._stamps = self._look()
         try:
             fresh = [server_context(self._tls, client_ca) for _, client_ca in self._servers]

@@ -23,23 +23,15 @@ from jackalope.broker.config.listening import (
 )
 from jackalope.broker.config.listening import about as _about
 from jackalope.broker.config.listening import secret as _secret
+from jackalope.broker.config.task_logs import TaskLogsConfig
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
 from jackalope.wire.frames import FRAME_BYTES_MAX
-
-
-class LogLevel(StrEnum):
-    """Log levels: each includes those before it."""
-
-    ERROR = "error"
-    WARN = "warn"
-    INFO = "info"
-    DEBUG = "debug"
-    TRACE = "trace"
 
 
 class LogFormat(StrEnum):
@@ -678,6 +670,7 @@ class Config(msgspec.Struct, frozen=True):
     limits: LimitsConfig = LimitsConfig()
     gridlike: GridlikeConfig = GridlikeConfig()
     log: LogConfig = LogConfig()
+    task_logs: TaskLogsConfig = TaskLogsConfig()
     telemetry: TelemetryConfig = TelemetryConfig()
     shutdown: ShutdownConfig = ShutdownConfig()
     launch: LaunchConfig = LaunchConfig()

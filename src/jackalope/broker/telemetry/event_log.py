@@ -15,7 +15,7 @@ from typing import Any, get_args
 
 import structlog
 
-from jackalope.broker.config.schema import LogConfig, LogLevel
+from jackalope.broker.config.schema import LogConfig
 from jackalope.broker.engine import Engine, Turn
 from jackalope.broker.service import Broker
 from jackalope.core import Core
@@ -49,6 +49,7 @@ from jackalope.core.records import (
     is_lasting,
     task_of,
 )
+from jackalope.core.shapes.task_log import LogLevel
 from jackalope.core.task import Task, last_start_us, last_worker
 from jackalope.log_setup import trace
 

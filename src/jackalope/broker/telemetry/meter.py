@@ -466,7 +466,7 @@ class Meter:
             for effect in effects
             if type(effect) is Reply
             and (
-                type(effect.body) is Refusal
+                isinstance(effect.body, Refusal)
                 or (isinstance(effect.body, Accepted) and effect.body.refused)
             )
         ]

@@ -19,6 +19,7 @@ from jackalope.core.ids import NO_TASK, TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.shapes.callback import callback_id
 from jackalope.core.shapes.envelope import headers_shown
+from jackalope.core.shapes.needs import NO_NEEDS, needs_shown
 from jackalope.core.shapes.steps import Steps
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import Task, TaskRow, how_made, joined, last_start_us, last_worker, size_of
@@ -29,6 +30,7 @@ from jackalope.wire.views import (
     ErrorView,
     ExplanationView,
     HistoryEntryView,
+    PaceView,
     ProgressView,
     RequestView,
     SentEventView,
@@ -113,6 +115,11 @@ def _view(
         events=_events(task.steps) if task.steps is not None else (),
         tried_us=outcome.ended_us if outcome and not has_ended else 0,
         callbacks=_callbacks(task) if options.callbacks else (),
+        pace=view_as(PaceView, pace, drop=pace.drops) if (pace := options.pace) else None,
+        needs=needs_shown(needs) if (needs := options.needs or NO_NEEDS) is not NO_NEEDS else {},
+        prefer=dict(needs.prefer),
+        avoid=dict(needs.avoid),
+        sticky=needs.sticky,
         progress=progress,
         answer=answer,
     )

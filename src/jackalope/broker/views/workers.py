@@ -14,6 +14,7 @@ import msgspec
 from jackalope.core import Core
 from jackalope.core.commands import Held
 from jackalope.core.durations import SECOND
+from jackalope.core.shapes.needs import amounts_shown
 from jackalope.core.shapes.pool import Phase, PoolSettings
 from jackalope.core.state.changes import Tally
 from jackalope.core.state.groups import Group, Launch, Pool
@@ -70,6 +71,8 @@ def worker_view(worker: Worker, helped: Fanout | None) -> WorkerView:
         succeeded=tally.succeeded,
         failed=tally.failed,
         helps="" if helped is None else helped.task.id.hex(),
+        resources=amounts_shown(worker.resources),
+        used=amounts_shown(worker.used),
     )
 
 

@@ -70,7 +70,10 @@ def _batches(folder: Path, after: int) -> Iterator[dict[str, Any]]:
             "at": utc(made[0].at_us) if made else "",
             "bytes": len(body),
             "is_damaged": not is_sound,
-            "records": [{"record": each.__struct_config__.tag, **to_plain(each)} for each in made],
+            "records": [
+                {"record": each.__struct_config__.tag, **to_plain(each, is_raw=True)}
+                for each in made
+            ],
         }
 
 

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
     from jackalope.cli.output import Screen
     from jackalope.client.app import Jackalope
-    from jackalope.core.api_key import ApiKey
+    from jackalope.core.api_key import ApiKey, Permission
     from jackalope.wire.views import ApiKeyView
 
+_ROLES = ("read", "submit", "work", "operate", "admin")
 _PERMISSIONS = ("submit_tasks", "read_tasks", "cancel_tasks", "work", "admin")
 
 Name = Annotated[str, arg("NAME", "A name for people, such as its owner.")]
@@ -33,6 +34,14 @@ class Rights(Options):
             autocompletion=lambda: list(_PERMISSIONS),
         ),
     ] = None
+    role: Annotated[
+        str,
+        opt(
+            f"--role [{'|'.join(_ROLES)}]",
+            "What its bearer is, in place of permissions.",
+            autocompletion=lambda: list(_ROLES),
+        ),
+    ] = ""
     queue: Annotated[
         list[str] | None,
         opt("--queue -q QUEUE", "Only for this queue. Repeatable.", default="all queues"),
@@ -44,27 +53,39 @@ class Rights(Options):
     def make(self, name: str, expires_us: int = 0) -> "tuple[str, ApiKey]":
         """Make a key, and the token that only its bearer will know."""
         from jackalope.broker.access import hash_of, id_of, new_token
-        from jackalope.core.api_key import ApiKey, Permission, api_key_problems
+        from jackalope.core.api_key import ApiKey, api_key_problems
 
-        for each in self.permission or ():
-            if each not in _PERMISSIONS:
-                known = ", ".join(_PERMISSIONS)
-                raise Failure(f"unknown permission {each!r}; use {known}", code=Exit.USAGE)
         token = new_token()
         key = ApiKey(
             id=id_of(token),
             hash=hash_of(token),
             name=name,
-            permissions=tuple(Permission(each) for each in dict.fromkeys(self.permission or ())),
+            permissions=self._permissions(),
             queues=tuple(dict.fromkeys(self.queue or ())),
             namespace=self.in_namespace,
             expires_us=expires_us,
         )
-        if not key.permissions:
-            raise Failure("the key needs a permission", "--permission work", Exit.USAGE)
         if problems := api_key_problems(key):
             raise Failure("invalid API key", code=Exit.USAGE, details=problems)
         return token, key
+
+    def _permissions(self) -> "tuple[Permission, ...]":
+        from jackalope.core.api_key import ROLES, Permission, Role
+
+        for each in self.permission or ():
+            if each not in _PERMISSIONS:
+                known = ", ".join(_PERMISSIONS)
+                raise Failure(f"unknown permission {each!r}; use {known}", code=Exit.USAGE)
+        if self.role and self.role not in _ROLES:
+            known = ", ".join(_ROLES)
+            raise Failure(f"unknown role {self.role!r}; use {known}", code=Exit.USAGE)
+        if self.role and self.permission:
+            raise Failure("a role or permissions, not both", "--role operate", Exit.USAGE)
+        if self.role:
+            return ROLES[Role(self.role)]
+        if not self.permission:
+            raise Failure("the key needs a permission", "--permission work", Exit.USAGE)
+        return tuple(Permission(each) for each in dict.fromkeys(self.permission))
 
 
 async def create(
@@ -86,6 +107,7 @@ async def create(
     Examples:
         jackalope keys create ci --permission submit_tasks --permission read_tasks
         jackalope keys create gpu-workers -p work --queue images --expires 90d
+        jackalope keys create ada --role operate --in-namespace acme
     """
     token, key = rights.make(name, moment_us(expires) if expires else 0)
     await client.create_api_key(key)
@@ -127,7 +149,7 @@ def _draw(views: "list[ApiKeyView]") -> "RenderableType":
         drawn.add_row(
             view.id,
             brief(view.name, 30),
-            " ".join(view.permissions),
+            view.role or " ".join(view.permissions),
             brief(", ".join(view.queues), 30) or dim("all"),
             view.namespace or dim("all"),
             dim("expired") if over else clock(view.expires_us) if view.expires_us else dim("never"),

@@ -26,6 +26,9 @@ _COUNTED = {
     "stopped": ("held", "paused"),
 }
 
+#: How many shares of a queue are drawn, those with the most tasks first.
+_SHARES_DRAWN = 20
+
 
 # Queues.
 
@@ -78,11 +81,25 @@ async def show(client: "Jackalope", screen: "Screen", queue: Queue) -> None:
     """
     from rich.console import Group
 
-    views = [view for view in await client.queues() if view.queue == queue]
+    views = await client.queues(queue)
     if not views:
         raise Failure(f"no queue {queue!r}", "`jackalope queues` lists them")
     view = views[0]
-    screen.show(view, lambda: Group(_draw_queues([view]), _draw_policy(view.policy)))
+    screen.show(
+        view, lambda: Group(_draw_queues([view]), *_draw_shares(view), _draw_policy(view.policy))
+    )
+
+
+def _draw_shares(view: "QueueView") -> "list[RenderableType]":
+    from jackalope.cli.output import dim, table
+
+    if not view.share_count:
+        return []
+    drawn = table(f"~{view.policy.fair_by}", ">ready", ">weight")
+    for each in view.shares[:_SHARES_DRAWN]:
+        drawn.add_row(brief(each.share, 40) or dim("none"), number(each.ready), str(each.weight))
+    more = view.share_count - min(len(view.shares), _SHARES_DRAWN)
+    return [drawn, dim(f"and {number(more)} shares more")] if more else [drawn]
 
 
 def _draw_policy(policy: "Policy") -> "RenderableType":
@@ -112,6 +129,7 @@ async def set_(
         jackalope queues set images retries=5 retry_base=10s
         jackalope queues set answers --preset rpc time_to_live=30s
         jackalope queues set archive retention=forever
+        jackalope queues set images fair_by=tenant fair_weights=acme=5,zenith=2
     """
     from rich.console import Group
 

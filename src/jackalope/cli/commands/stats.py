@@ -101,7 +101,7 @@ async def queue_depth(
         views, numbers = answer
         return {
             "queues": {view.queue: view.depth for view in views},
-            "priorities": dict(numbers.depth_by_tier),
+            "depth_by_tier": dict(numbers.depth_by_tier),
             "total": sum(view.depth for view in views),
         }
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.core.effects import Served
     from jackalope.core.shapes.callback import Callback
+    from jackalope.core.shapes.needs import Needs
     from jackalope.core.shapes.pace import Pace
     from jackalope.core.task import Options as TaskOptions
     from jackalope.core.task import Retry, TaskSpec
@@ -26,6 +27,7 @@ _WHAT = "What to do"
 _WHEN = "When, and how often"
 _SHARED = "Equal requests"
 _PACED = "Many of one kind"
+_PLACED = "Where"
 _NOTES_MAX = 5
 
 
@@ -186,14 +188,75 @@ class Terms(Options):
         str, opt("--pace-key TEXT", "What tells tasks of one queue and name apart.", _PACED)
     ] = ""
 
+    keys: Annotated[
+        list[str] | None,
+        opt("--keys NAME=VALUE", "A key that limits and shares go by. Repeatable."),
+    ] = None
+    need: Annotated[
+        list[str] | None,
+        opt(
+            "--need NAME=VALUE",
+            "What its worker must have: an amount, such as gpu=1 or mem=8GiB, or a label, such as "
+            "arch=arm64. Repeatable.",
+            _PLACED,
+        ),
+    ] = None
+    prefer: Annotated[
+        list[str] | None,
+        opt("--prefer NAME=VALUE", "A label of workers that it goes to first.", _PLACED),
+    ] = None
+    avoid: Annotated[
+        list[str] | None,
+        opt("--avoid NAME=VALUE", "A label of workers to use only if no other can.", _PLACED),
+    ] = None
+    sticky: Annotated[
+        str,
+        opt(
+            "--sticky TEXT",
+            "Go to the worker of the last task of this value, if that has room.",
+            _PLACED,
+        ),
+    ] = ""
     callback: Annotated[
         list[str] | None,
         opt(
             "--callback [ENDS=]URL",
-            "Post the end to this URL: every end, or those named, such as dead,killed=https://… . "
+            "Post the end to this URL: every end, or those named, such as dead=https://a.example. "
             "Repeatable.",
         ),
     ] = None
+
+    def needs(self) -> "Needs | None":
+        """Return what it asks of its worker. Of a label that is named twice one value will do."""
+        from jackalope.core.shapes.needs import (
+            Needs,
+            needs_problems,
+            read_labels,
+            read_needs,
+            read_pairs,
+            read_values,
+        )
+
+        problems: list[str] = []
+        needed, prefer, avoid = (
+            read_pairs(given or (), problems, option)
+            for option, given in (
+                ("--need", self.need),
+                ("--prefer", self.prefer),
+                ("--avoid", self.avoid),
+            )
+        )
+        known = read_needs(read_values(needed), problems)
+        needs = Needs(
+            known.resources,
+            known.labels,
+            read_labels(prefer, problems, "prefer"),
+            read_labels(avoid, problems, "avoid"),
+            self.sticky,
+        )
+        if problems := problems + needs_problems(needs):
+            raise Failure("; ".join(problems), code=Exit.USAGE)
+        return None if needs == Needs() else needs
 
     def pace(self) -> "Pace | None":
         """Return the pace; the broker says what is wrong with it."""
@@ -238,7 +301,17 @@ class Terms(Options):
             version=self.version,
             pace=self.pace(),
             callbacks=tuple(_callback(each) for each in self.callback or ()),
+            keys=dict(_key(each) for each in self.keys or ()),
+            needs=self.needs(),
         )
+
+
+def _key(text: str) -> tuple[str, str]:
+    """Read the name and the value of a key."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise Failure(f"--keys: {text!r} is not of the form NAME=VALUE", code=Exit.USAGE)
+    return name, value
 
 
 def _callback(text: str) -> "Callback":

@@ -1,4 +1,4 @@
-"""Commands that show tasks: status, list, wait, explain, history, tail."""
+"""Commands that show tasks: status, list, wait, explain, history, logs, tail."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +10,7 @@ from jackalope.cli.formatting import (
     brief,
     clock,
     id_text,
+    needs_text,
     plural,
     short_ids,
     size,
@@ -28,8 +29,9 @@ from jackalope.cli.options import (
     every_s,
     find,
     find_all,
+    moment_us,
 )
-from jackalope.terminal import in_line
+from jackalope.terminal import in_line, visible
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -40,8 +42,15 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.core.effects import TaskEnded
     from jackalope.core.ids import TaskId
+    from jackalope.core.shapes.task_log import LogLineView, LogPage
     from jackalope.wire.messages import Happened
-    from jackalope.wire.views import CallbackView, ExplanationView, HistoryEntryView, TaskView
+    from jackalope.wire.views import (
+        CallbackView,
+        ExplanationView,
+        HistoryEntryView,
+        PaceView,
+        TaskView,
+    )
 
 _TEXT_CHARS_MAX = 2_000
 
@@ -126,6 +135,8 @@ def draw_task(view: "TaskView") -> "RenderableType":
         ("progress", _progress(view)),
         ("request", view.how or ""),
         ("callbacks", "\n".join(map(_callback, view.callbacks))),
+        ("pace", _pace(view.pace) if view.pace else ""),
+        *_needs(view),
         ("answer", answer_text(view.answer) if view.answer else ""),
         *_times(view),
         *bodies,
@@ -165,6 +176,26 @@ def _callback(view: "CallbackView") -> str:
 
     ends = f" ({', '.join(view.on)})" if view.on else ""
     return in_line(view.url) + ends + (f"  task {id_text(view.task)}" if view.task else "")
+
+
+def _pace(view: "PaceView") -> str:
+    words = [view.how.value]
+    if view.span_us:
+        words.append(span(view.span_us))
+    if view.at_most_us:
+        words.append(f"at most {span(view.at_most_us)}")
+    if view.drop:
+        words.append("drop")
+    return " ".join(words) + (f"  key {in_line(view.key)}" if view.key else "")
+
+
+def _needs(view: "TaskView") -> list[tuple[str, Any]]:
+    return [
+        ("needs", in_line(needs_text(view.needs))),
+        ("prefers", in_line(needs_text(view.prefer))),
+        ("avoids", in_line(needs_text(view.avoid))),
+        ("sticky", in_line(view.sticky)),
+    ]
 
 
 def _times(view: "TaskView") -> list[tuple[str, Any]]:
@@ -459,6 +490,104 @@ def _draw_history(happened: "list[HistoryEntryView]") -> "RenderableType":
         )
         before_us = each.at_us
     return drawn
+
+
+async def logs(
+    client: "Jackalope",
+    screen: "Screen",
+    task: Task,
+    *,
+    follow: Annotated[
+        bool, opt("--follow -f", "Go on with new lines, until the task ends.")
+    ] = False,
+    attempt: Annotated[
+        int, opt("--attempt N", "Only this attempt, from 1.", min=0, default="all")
+    ] = 0,
+    level: Annotated[
+        str,
+        opt(
+            "--level [error|warn|info|debug|trace]", "Only lines at least as grave.", default="all"
+        ),
+    ] = "",
+    grep: Annotated[str, opt("--grep TEXT", "Only lines that contain this text.")] = "",
+    since: Annotated[
+        str, opt("--since DURATION", "Only lines of this long ago, or since this time.")
+    ] = "",
+    lines: Annotated[int, opt("--tail -n N", "Only the last N lines.", min=0, default="all")] = 0,
+    raw: Annotated[
+        bool, opt("--raw", "Only the text, as the task wrote it, control characters included.")
+    ] = False,
+) -> None:
+    """Show what a task has printed and logged, attempt by attempt.
+
+    Examples:
+        jackalope logs nightly-report --follow
+        jackalope logs 0193b5c2 --level warn --grep timeout
+        jackalope logs 0193b5c2 --attempt 2 --raw
+        jackalope logs 0193b5c2 --format json | jq -r .text
+    """
+    handle = client.handle(await find(client, task))
+    warned: set[str] = set()
+
+    def look(page: "LogPage") -> None:
+        for each in page.attempts:
+            about = f"attempt {each.attempt}: {each.dropped} lines were dropped"
+            if each.dropped and not follow and attempt in (0, each.attempt):
+                warned.add(f"{about}: there were too many")
+        warned.update(filter(None, [page.missing]))
+
+    found = handle.logs(
+        follow=follow,
+        attempt=attempt,
+        level=level,
+        text=grep,
+        since_us=_ago_us(since),
+        tail=lines,
+        on_page=look,
+    )
+    shown = 0
+    async for line in found:
+        if shown != line.attempt:
+            shown = line.attempt
+            if screen.is_human and not raw:
+                screen.note(f"attempt {line.attempt}")
+        if raw:
+            screen.print_raw(line.text)
+        else:
+            screen.stream(line, _draw_line(line))
+    for text in sorted(warned):
+        screen.warn(text)
+
+
+def _ago_us(text: str) -> int:
+    """Return the time that was so long ago, or that is named."""
+    from jackalope.cli.formatting import now_us
+
+    if not text:
+        return 0
+    if ":" in text or text.count("-") == 2:
+        return moment_us(text)
+    return now_us() - duration_us(text)
+
+
+_LEVEL_COLOURS = {
+    "error": "red",
+    "warn": "yellow",
+    "debug": "bright_black",
+    "trace": "bright_black",
+}
+
+
+def _draw_line(line: "LogLineView") -> "Text":
+    from rich.text import Text
+
+    colour = _LEVEL_COLOURS.get(line.level, "")
+    drawn = Text.assemble(
+        (f"{_time_of_day(line.at_us)} ", "bright_black"), (f"{line.level:<5} ", colour)
+    )
+    if line.logger:
+        drawn.append(f"{in_line(line.logger)}: ", style="bright_black")
+    return drawn.append(visible(line.text).replace("\t", "    "), style=colour)
 
 
 # Live.

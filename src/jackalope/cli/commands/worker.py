@@ -50,6 +50,10 @@ class Service(Options):
     label: Annotated[
         list[str] | None, opt("--label KEY=VALUE", "A label that it reports. Repeatable.")
     ] = None
+    resource: Annotated[
+        list[str] | None,
+        opt("--resource NAME=AMOUNT", "What tasks can need of it, as mem=64GiB. Repeatable."),
+    ] = None
 
 
 @dataclass
@@ -166,14 +170,23 @@ class Log(Options):
         str, opt("--log-level [error|warn|info|debug|trace]", "The log level.")
     ] = "info"
     log_format: Annotated[str, opt("--log-format [auto|json|console]", "The log format.")] = "auto"
+    task_logs: Annotated[
+        str,
+        opt(
+            "--task-logs [both|broker|output]",
+            "Where what tasks print goes: the broker, the output of this worker, or both.",
+        ),
+    ] = "both"
 
     def set_up(self) -> str:
         """Make the log of this process look so, and return its look for others to inherit."""
         from jackalope.log_setup import FORMS, LEVELS, set_up
         from jackalope.worker.context import name_task
+        from jackalope.worker.logs.capture import TaskLogs
 
         _check("--log-level", self.log_level, LEVELS)
         _check("--log-format", self.log_format, FORMS)
+        _check("--task-logs", self.task_logs, tuple(TaskLogs))
         set_up(self.log_level, self.log_format, about=name_task)
         return f"{self.log_level} {self.log_format}"
 
@@ -217,7 +230,7 @@ def worker(
         return run_reloading([each for each in sys.argv[1:] if each != "--reload"])
     if service.config:
         common = _apply_file(service, times, common)
-    options = (service, times, processes, fanout)
+    options = (service, times, processes, fanout, log)
     settings = _settings(common, options, application=application, look=look)
     if problems := settings.problems():
         raise Failure("invalid settings", code=Exit.USAGE, details=problems)
@@ -226,14 +239,15 @@ def worker(
 
 def _settings(
     common: Common,
-    options: tuple[Service, Times, Processes, Fanout],
+    options: tuple[Service, Times, Processes, Fanout, Log],
     *,
     application: str,
     look: str,
 ) -> "WorkerSettings":
     """Put the options together, with the place that a launcher gave this process."""
-    service, times, processes, fanout = options
+    service, times, processes, fanout, log = options
     from jackalope.worker.executors.processes import Recycling
+    from jackalope.worker.logs.capture import TaskLogs
     from jackalope.worker.settings import WorkerSettings, default_name, pool_place
 
     place = pool_place(os.environ)
@@ -246,6 +260,7 @@ def _settings(
         keys=_names(service.keys) or ((place.key,) if place else ()),
         name=service.name or (place.name if place else default_name()),
         labels={**(place.labels if place else {}), **dict(map(_pair, service.label or ()))},
+        resources=dict(map(_resource, service.resource or ())),
         concurrency=service.concurrency,
         prefetch=service.prefetch,
         tasks=service.tasks,
@@ -260,6 +275,7 @@ def _settings(
             rss_bytes=reading(_size, processes.recycle_memory or "0"),
         ),
         log=look,
+        task_logs=TaskLogs(log.task_logs),
         fanout_host=fanout.fanout_host,
         fanout_advertise=fanout.fanout_advertise,
         fanout_cert=fanout.fanout_cert,
@@ -300,6 +316,16 @@ def _pair(text: str) -> tuple[str, str]:
     if not equals or not name:
         raise Failure(f"label {text!r}: write it as key=value", code=Exit.USAGE)
     return name, value
+
+
+def _resource(text: str) -> tuple[str, int]:
+    from jackalope.core.shapes.needs import parse_amount
+
+    name, value = _pair(text)
+    try:
+        return name, parse_amount(value)
+    except ValueError as error:
+        raise Failure(f"resource {name}: {error}", code=Exit.USAGE) from None
 
 
 def _size(text: str) -> int:

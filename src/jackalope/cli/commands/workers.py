@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from jackalope.cli import completion
 from jackalope.cli.base import arg, opt
-from jackalope.cli.formatting import age, ago, brief, size
+from jackalope.cli.formatting import age, ago, amount_text, brief, needs_text, size
 from jackalope.cli.options import Every, Watch, Wide, every_s
 
 if TYPE_CHECKING:
@@ -48,7 +48,10 @@ def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
 
     if not views:
         return dim("no workers; start one with `jackalope worker module:app`")
-    drawn = table("~worker", "state", ">load", "", "~queues", "~keys", ">heard", ">up", "~")
+    has_resources = any(view.resources for view in views)
+    has_labels = any(view.labels for view in views)
+    more = ("~resources",) * has_resources + ("~labels",) * has_labels
+    drawn = table("~worker", "state", ">load", "", "~queues", "~keys", ">heard", ">up", "~", *more)
     for view in views:
         drawn.add_row(
             brief(view.worker, 40),
@@ -60,8 +63,18 @@ def _draw_workers(views: "list[WorkerView]") -> "RenderableType":
             ago(view.heard_us).removesuffix(" ago"),
             ago(view.joined_us).removesuffix(" ago"),
             f"{ago(view.gone_us)}: {view.why_gone}" if view.gone_us else _doing(view),
+            *(brief(_resources(view), 60) for _ in range(has_resources)),
+            *(brief(needs_text(view.labels), 60) for _ in range(has_labels)),
         )
     return drawn
+
+
+def _resources(view: "WorkerView") -> str:
+    """Return how much of each resource is taken, and how much there is."""
+    return ", ".join(
+        f"{name}={amount_text(view.used.get(name, 0))}/{amount_text(amount)}"
+        for name, amount in view.resources.items()
+    )
 
 
 def _draw_narrow(views: "list[WorkerView]") -> "RenderableType":

@@ -266,7 +266,8 @@ class Assembly:
         return FlowNode(spec, node, tuple(self.name_of(each) for each in edges.after))
 
     def _spec(self, step: Step[Any], payload: bytes) -> TaskSpec:
-        spec = step.task.plan.spec(NO_TASK, payload)
+        plan, function = step.task.plan, step.task.definition.function
+        spec = plan.give_keys(plan.spec(NO_TASK, payload), function, step.args, step.kwargs)
         options = spec.options or NO_OPTIONS
         if options.same is not None or options.version:
             options = msgspec.structs.replace(options, same=None, version="")

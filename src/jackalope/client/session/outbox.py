@@ -21,6 +21,7 @@ that names it, and ends with its connection; one whose bytes can be read again i
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from itertools import chain
@@ -42,6 +43,8 @@ from jackalope.errors import (
 )
 from jackalope.tasks.serialization import Stream, chunks_of, is_repeatable
 from jackalope.transport.connection import STREAMED_BYTES, UNENCODABLE, Connection
+
+_log = logging.getLogger("jackalope")
 
 PARCEL_TASKS_MAX = 1_000
 PARCEL_BYTES_MAX = 1024 * 1024
@@ -290,6 +293,8 @@ class Outbox:
             self._sent_tasks -= count
             self._sent_bytes -= size
             if error is None:
+                for index, warning in body.get("warnings", ()):
+                    _log.warning("task %s: %s", parcel.specs[index].id.hex(), warning)
                 parcel.accepted(refusals(body), served(body))
             elif (is_guilty or _is_about_some(error)) and len(parcel.specs) > 1:
                 self._queue.extendleft(reversed(parcel.halves()))

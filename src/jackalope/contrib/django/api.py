@@ -17,16 +17,10 @@ TaskContext: Any = _base.TaskContext
 TaskError: Any = _base.TaskError
 TaskResult: Any = _base.TaskResult
 TaskResultStatus: Any = _base.TaskResultStatus
-#: The name differs: `TaskResultDoesNotExist` in Django and newer backports.
-ResultDoesNotExist: Any = getattr(_exceptions, "TaskResultDoesNotExist", None) or getattr(
-    _exceptions, "ResultDoesNotExist", None
-)
+ResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
 task_enqueued: Any = _signals.task_enqueued
 task_started: Any = _signals.task_started
 task_finished: Any = _signals.task_finished
 task_backends: Any = import_module(PACKAGE).task_backends
-normalize_json: Any = (
-    getattr(import_module(f"{PACKAGE}.utils"), "normalize_json", None)
-    if (PACKAGE == "django_tasks")
-    else import_module("django.utils.json").normalize_json
-)
+_JSON = "django.utils.json" if PACKAGE == "django.tasks" else "django_tasks.utils"
+normalize_json: Any = import_module(_JSON).normalize_json

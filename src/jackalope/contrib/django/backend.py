@@ -6,9 +6,12 @@ its dotted path, so that a worker runs whatever can be imported.
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cached_property
+from threading import Lock
+from traceback import format_exception
 from typing import Any
 
 import msgspec
@@ -38,13 +41,17 @@ from jackalope.core.ids import id_text
 from jackalope.core.lifecycle import State
 from jackalope.core.refusals import Code
 from jackalope.core.task import PRIORITY_DEFAULT, TaskSpec
-from jackalope.errors import ConfigError, JackalopeError, Rejected
+from jackalope.errors import ConfigError, JackalopeError, Rejected, TaskFailed
 from jackalope.task_ids import to_task_id
 from jackalope.tasks.context import current
-from jackalope.wire.views import TaskView
+from jackalope.wire.views import HistoryEntryView, TaskView
 
 #: What tasks of Django are called at the broker.
 NAME = "django.task"
+
+#: Headers of a task, for what of its choices the broker has no use, or may change.
+PRIORITY_HEADER = "django.priority"
+RUN_AFTER_HEADER = "django.run_after"
 
 #: Every option of the backend, and what it means.
 OPTIONS = {
@@ -63,6 +70,23 @@ _STATUSES = {
     State.RUNNING: TaskResultStatus.RUNNING,
 }
 
+#: The applications of this process, by their options. Django makes a backend for each thread, and
+#: for each request where there is a loop; they share a connection.
+_apps: dict[tuple[Any, ...], Jackalope] = {}
+_apps_lock = Lock()
+
+#: The class of errors that are no class of Python.
+_FAILED = f"{TaskFailed.__module__}.{TaskFailed.__qualname__}"
+
+#: What this process is called as a worker, if it is one.
+_worker_name = ""
+
+
+def serve_as(name: str) -> None:
+    """Say what this process is called as a worker, for the results of the tasks that it runs."""
+    global _worker_name  # noqa: PLW0603  one worker is one process
+    _worker_name = name
+
 
 class JackalopeBackend(BaseTaskBackend):
     """Sends tasks to a broker, at once or with the transaction."""
@@ -80,14 +104,14 @@ class JackalopeBackend(BaseTaskBackend):
     def app(self) -> Jackalope:
         """The application whose only task runs those of Django."""
         address = self.options.get("ADDRESS", "jackalope://localhost:7420")
-        app = Jackalope(address, token=self.options.get("TOKEN"))
-        app.task(
-            name=NAME,
-            content="json",
-            retries=self.options.get("RETRIES", 0),
-            timeout=self.options.get("TIMEOUT", 0),
-        )(execute)
-        return app
+        token, retries = self.options.get("TOKEN"), self.options.get("RETRIES", 0)
+        options = (address, token, retries, self.options.get("TIMEOUT", 0))
+        with _apps_lock:
+            if options not in _apps:
+                app = Jackalope(address, token=token)
+                app.task(name=NAME, content="json", retries=retries, timeout=options[-1])(execute)
+                _apps[options] = app
+            return _apps[options]
 
     @cached_property
     def _task(self) -> JackalopeTask[..., Any]:
@@ -118,14 +142,17 @@ class JackalopeBackend(BaseTaskBackend):
 
     def _begin(self, task: Any, args: Any, kwargs: Any) -> tuple[Any, JackalopeTask[..., Any]]:
         self.validate_task(task)
+        headers: dict[str, Any] = {PRIORITY_HEADER: task.priority}
         choices: dict[str, Any] = {
             "queue": task.queue_name,
             "priority": PRIORITY_DEFAULT + task.priority,
             "tags": [task.module_path[-100:]],
+            "headers": headers,
         }
         if task.run_after is not None:
             moment = task.run_after
             choices["run_at"] = moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+            headers[RUN_AFTER_HEADER] = moment.isoformat()
         chosen = self._task.options(**choices)
         spec_id = chosen.prepare("", "", [], {}).id
         result = self._result(task, spec_id, args, kwargs)
@@ -164,26 +191,25 @@ class JackalopeBackend(BaseTaskBackend):
             TaskResultDoesNotExist: there is none, or it is no longer kept.
         """
         try:
-            view, workers = self.app.sync(self._find(result_id))
+            view, history = self.app.sync(self._find(result_id))
         except (Rejected, ConfigError) as error:
             return self._unsent(result_id, error)
-        return self._from_view(view, workers)
+        return self._from_view(view, history)
 
     async def aget_result(self, result_id: str) -> Any:
         """Do the same without blocking the loop."""
         try:
-            view, workers = await self._find(result_id)
+            view, history = await self._find(result_id)
         except (Rejected, ConfigError) as error:
             return await sync_to_async(self._unsent, thread_sensitive=True)(result_id, error)
-        return self._from_view(view, workers)
+        return self._from_view(view, history)
 
-    async def _find(self, result_id: str) -> tuple[TaskView, list[str]]:
+    async def _find(self, result_id: str) -> tuple[TaskView, list[HistoryEntryView]]:
         task_id = to_task_id(result_id)
         view = await self.app.find(task_id, with_bodies=True)
         if view.name != NAME:
             raise ConfigError(f"{result_id} is no task of Django")
-        history = await self.app.handle(task_id).history()
-        return view, [entry.by for entry in history if entry.what == "start"]
+        return view, await self.app.handle(task_id).history()
 
     def _unsent(self, result_id: str, error: JackalopeError) -> Any:
         """Return the result of a task that waits in the outbox."""
@@ -196,32 +222,39 @@ class JackalopeBackend(BaseTaskBackend):
                 row = cursor.fetchone()
             if row is not None:
                 spec = msgspec.msgpack.decode(bytes(row[0]), type=TaskSpec)
-                return self._from_call(spec.id, spec.queue, spec.priority, spec.payload)
+                headers = spec.options.headers if spec.options else {}
+                return self._from_call(spec.id, spec.queue, headers, spec.payload)
         raise ResultDoesNotExist(result_id)
 
-    def _from_call(self, task_id: bytes, queue: str, priority: int, payload: Any) -> Any:
+    def _from_call(self, task_id: bytes, queue: str, headers: dict[str, Any], payload: Any) -> Any:
         (path, _, args, kwargs), _ = self.app.functions[NAME].arguments(payload)
-        task = import_string(path)
-        chosen = task.using(queue_name=queue, priority=priority - PRIORITY_DEFAULT)
-        return self._result(chosen, task_id, args, kwargs)
+        return self._result(self.task_of(path, queue, headers), task_id, args, kwargs)
 
-    def _from_view(self, view: TaskView, workers: list[str]) -> Any:
-        result = self._from_call(view.id, view.queue, view.priority, view.payload or b"")
+    def task_of(self, path: str, queue: str, headers: dict[str, Any]) -> Any:
+        """Return a task as it was enqueued: with the choices of that time."""
+        task, run_after = import_string(path), headers.get(RUN_AFTER_HEADER)
+        return task.using(
+            backend=self.alias,
+            queue_name=queue,
+            priority=headers.get(PRIORITY_HEADER),
+            run_after=datetime.fromisoformat(run_after) if run_after else None,
+        )
+
+    def _from_view(self, view: TaskView, history: list[HistoryEntryView]) -> Any:
+        result = self._from_call(view.id, view.queue, view.headers, view.payload or b"")
         status = _STATUSES.get(view.state, TaskResultStatus.READY)
-        started = _moment(view.started_us)
+        starts = [entry for entry in history if entry.what == "start"]
+        first, last = (starts[0].at_us, starts[-1].at_us) if starts else (view.started_us,) * 2
         _set(
             result,
             status=status,
             enqueued_at=_moment(view.created_us),
-            started_at=started,
-            last_attempted_at=started,
+            started_at=_moment(first),
+            last_attempted_at=_moment(last),
             finished_at=_moment(view.ended_us),
-            worker_ids=workers,
+            worker_ids=[entry.by for entry in starts],
+            errors=_errors(view, history),
         )
-        if view.error is not None:
-            kind = view.error.type if "." in view.error.type else f"builtins.{view.error.type}"
-            trace = view.error.trace or view.error.message
-            _set(result, errors=[TaskError(exception_class_path=kind, traceback=trace)])
         if status == TaskResultStatus.SUCCESSFUL:
             _set(result, _return_value=msgspec.json.decode(view.result or b"null"))
         return result
@@ -245,20 +278,22 @@ class JackalopeBackend(BaseTaskBackend):
 def execute(path: str, backend: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Run a task of Django, in a thread of a worker."""
     owner, running = task_backends[backend], current()
-    task = import_string(path)
+    task = owner.task_of(path, running.queue, running.headers)
     result = owner._result(task, running.id, args, kwargs)  # noqa: SLF001  its own module
     now = timezone.now()
     _set(result, status=TaskResultStatus.RUNNING, started_at=now, last_attempted_at=now)
-    result.worker_ids.extend([""] * running.attempt)
+    # Who ran earlier attempts is known to the broker alone.
+    result.worker_ids.extend([""] * (running.attempt - 1) + [_worker_name])
     close_old_connections()
     task_started.send(type(owner), task_result=result)
     try:
         context = (TaskContext(task_result=result),) if task.takes_context else ()
         value = normalize_json(task.call(*context, *args, **kwargs))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         kind = f"{type(error).__module__}.{type(error).__qualname__}"
+        trace = "".join(format_exception(error))
         _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
-        result.errors.append(TaskError(exception_class_path=kind, traceback=str(error)))
+        result.errors.append(TaskError(exception_class_path=kind, traceback=trace))
         task_finished.send(type(owner), task_result=result)
         raise
     else:
@@ -272,6 +307,24 @@ def execute(path: str, backend: str, args: list[Any], kwargs: dict[str, Any]) ->
         return value
     finally:
         close_old_connections()
+
+
+def _errors(view: TaskView, history: list[HistoryEntryView]) -> list[Any]:
+    """Return the error of each attempt that failed; of the last one with its traceback."""
+    entries = [entry.detail for entry in history if entry.what == "fail"]
+    found = [(detail.partition(": ")[0], detail) for detail in entries]
+    if view.error is not None:
+        if found and found[-1][0] == view.error.type:
+            found.pop()
+        found.append((view.error.type, view.error.trace or view.error.message))
+    return [TaskError(exception_class_path=_path(kind), traceback=text) for kind, text in found]
+
+
+def _path(kind: str) -> str:
+    """Return where the class of an error is. What is no class is a word of the broker."""
+    if "." in kind:
+        return kind
+    return f"builtins.{kind}" if hasattr(builtins, kind) else _FAILED
 
 
 def _set(result: Any, **values: Any) -> None:

@@ -1,6 +1,6 @@
-"""Administration: queues, tag limits and API keys."""
+"""Administration: namespaces, queues, tag limits and API keys."""
 
-from jackalope.core.admin import api_keys, configuration, queues
+from jackalope.core.admin import api_keys, audit, configuration, namespaces, queues
 from jackalope.core.commands import (
     CreateApiKey,
     DeclareAll,
@@ -11,6 +11,7 @@ from jackalope.core.commands import (
     ResumeQueue,
     RevokeApiKey,
 )
+from jackalope.core.commands.namespaces import DeclareNamespace, DeleteNamespace, NoteAct
 from jackalope.core.context import Room
 
 ROOM = Room(
@@ -23,5 +24,10 @@ ROOM = Room(
         DeclareAll: configuration.declare_all,
         CreateApiKey: api_keys.create_api_key,
         RevokeApiKey: api_keys.revoke_api_key,
-    }
+        DeclareNamespace: namespaces.declare_namespace,
+        DeleteNamespace: namespaces.delete_namespace,
+        NoteAct: audit.note_act,
+    },
+    missing={NoteAct: audit.missing},
+    settle_rest=namespaces.settle,
 )

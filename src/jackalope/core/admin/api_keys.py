@@ -15,8 +15,10 @@ from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.context import Context
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import API_KEYS_MAX
+from jackalope.core.namespaces import exceeded
 from jackalope.core.records import ApiKeyCreated, ApiKeyRevoked
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.namespace import Quota
 
 
 def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
@@ -35,6 +37,11 @@ def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
     if len(ctx.book.api_keys) >= API_KEYS_MAX:
         message = f"there are {API_KEYS_MAX} API keys; revoke one first"
         return Refusal(Code.TOO_MANY, message)
+    namespace = ctx.book.namespaces.get(key.namespace) if key.namespace else None
+    if namespace is not None and namespace.settings.api_keys:
+        there = sum(1 for each in ctx.book.api_keys.values() if each.namespace == key.namespace)
+        if there >= namespace.settings.api_keys:
+            return exceeded(namespace, Quota.API_KEYS, there)
     if not (is_lasting_admin(key) or _has_admin(ctx, ctx.book.api_keys.values())):
         message = (
             "the first API key must permit admin, in all queues and namespaces and without "
@@ -46,7 +53,8 @@ def create_api_key(ctx: Context, command: CreateApiKey) -> Accepted | Refusal:
 
 
 def revoke_api_key(ctx: Context, command: RevokeApiKey) -> Accepted | Refusal:
-    if command.key not in ctx.book.api_keys:
+    known = ctx.book.api_keys.get(command.key)
+    if known is None or command.within not in ("", known.namespace):
         message = f"no API key with the id {command.key!r}; list the keys"
         return Refusal(Code.UNKNOWN_API_KEY, message)
     left = [key for key in ctx.book.api_keys.values() if key.id != command.key]

@@ -43,8 +43,9 @@ def _trial_of(ctx: Context) -> Context:
     trial.pools.launchers = ctx.pools.launchers
     entities = []
     for namespace in ctx.book.namespaces.values():
-        queues, limits = namespace.queues.values(), namespace.limits.items()
+        queues, gates = namespace.queues.values(), namespace.gates
         entities += [to_entity(*queue.entity, queue.to_row()) for queue in queues]
-        entities += [to_entity("limit", namespace.name, tag, limit) for tag, limit in limits]
+        entities += [to_entity("limit", namespace.name, *each) for each in gates.tags.items()]
+        entities += [to_entity("key_limit", namespace.name, *each) for each in gates.limits.items()]
     trial.book.restore(Counters(), entities, [])
     return trial

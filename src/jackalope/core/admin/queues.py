@@ -11,8 +11,14 @@ from jackalope.core.context import Context
 from jackalope.core.effects import Accepted, Declared
 from jackalope.core.limits import COUNT_MAX, LIMITED_TAGS_PER_NAMESPACE_MAX, TAG_CHARS_MAX
 from jackalope.core.namespaces import no_namespace, no_room, not_kept, open_queue, open_queues
-from jackalope.core.policy import CALLBACKS_POLICY, PRESETS, Policy, change_policy
-from jackalope.core.records import QueueDeclared, QueuePaused, QueueResumed, TagLimited
+from jackalope.core.policy import CALLBACKS_POLICY, PRESETS, Policy, change_policy, fair_problems
+from jackalope.core.records import (
+    FLOW_CONTROL_LEVEL,
+    QueueDeclared,
+    QueuePaused,
+    QueueResumed,
+    TagLimited,
+)
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.callback import (
     CALLBACKS_QUEUE,
@@ -20,9 +26,10 @@ from jackalope.core.shapes.callback import (
     callback_problems,
     trigger_problems,
 )
+from jackalope.core.shapes.needs import policy_needs_problems
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import PRIORITY_MAX
-from jackalope.core.tasks.submit import too_old_for_callbacks
+from jackalope.core.tasks.levels import too_old_for_callbacks, too_old_for_limits
 
 
 def declare_queue(ctx: Context, command: DeclareQueue) -> Declared | Refusal:
@@ -83,6 +90,8 @@ def pause_queue(ctx: Context, command: PauseQueue) -> Accepted | Refusal:
         ctx.record(
             QueuePaused(ctx.now_us, command.namespace, command.queue, by, queue.is_volatile())
         )
+        if ctx.roster.reserved:
+            ctx.agenda.offer_queue(queue)  # No worker is kept free for it any longer.
     return Accepted()
 
 
@@ -105,7 +114,7 @@ def limit_tag(ctx: Context, command: LimitTag) -> Accepted | Refusal:
         message = f"a tag must have 1 to {TAG_CHARS_MAX} characters, got {len(command.tag)}"
         return Refusal(Code.INVALID, message)
     namespace = ctx.book.namespaces.get(command.namespace)
-    limits = {} if namespace is None else namespace.limits
+    limits = {} if namespace is None else namespace.gates.tags
     if command.tag not in limits and len(limits) >= LIMITED_TAGS_PER_NAMESPACE_MAX:
         message = f"{len(limits)} tags have limits; remove one before limiting another"
         return Refusal(Code.TOO_MANY, message)
@@ -129,23 +138,37 @@ def _known(ctx: Context, command: DeleteQueue | PauseQueue | ResumeQueue) -> Que
 
 
 def _unsound(ctx: Context, command: DeclareQueue, policy: Policy) -> Refusal | None:
-    """Refuse callbacks, triggers and targets of results that cannot be; list all problems."""
+    """Refuse callbacks, triggers, targets and needs that cannot be; list all problems."""
     callbacks, triggers = policy.callbacks, policy.triggers
     problems = callback_problems(callbacks, ctx.callback_targets, is_of_queue=True)
     problems += trigger_problems(triggers, PRIORITY_MAX)
+    problems += policy_needs_problems(policy.needs)
     if policy.result_becomes == CALLBACKS_QUEUE:
         problems.append(f"result_becomes: {OWN_QUEUE}")
     if command.queue == CALLBACKS_QUEUE and (callbacks or _targets(policy)):
         problems.append(f"nothing follows from the end of a callback: {OWN_QUEUE}")
+    problems += fair_problems(policy)
     if problems:
         return Refusal(Code.INVALID, "policy not changed. " + "; ".join(problems))
+    if (policy.fair_by or policy.weight) and (refusal := _too_old_for_shares(ctx)):
+        return refusal
     if (callbacks or triggers) and (refusal := too_old_for_callbacks(ctx)):
+        return refusal
+    if policy.needs and (refusal := too_old_for_limits(ctx)):
         return refusal
     for target in _targets(policy):
         queue = ctx.book.queue(command.namespace, target)
         if queue is not None and queue.is_volatile():
             return not_kept(queue)
     return None
+
+
+def _too_old_for_shares(ctx: Context) -> Refusal | None:
+    """Refuse what a member of the cluster could not read."""
+    if ctx.level >= FLOW_CONTROL_LEVEL:
+        return None
+    message = f"fair shares need level {FLOW_CONTROL_LEVEL} of the log, which is at {ctx.level}"
+    return Refusal(Code.INVALID, f"{message}; run `jackalope cluster upgrade`")
 
 
 def _targets(policy: Policy) -> list[str]:

@@ -14,7 +14,7 @@ from jackalope.core.context import Context
 from jackalope.core.effects import Published
 from jackalope.core.ids import TaskId, is_volatile, successor_id, volatile_id
 from jackalope.core.lifecycle import State
-from jackalope.core.namespaces import open_namespace
+from jackalope.core.namespaces import open_namespace, room_for
 from jackalope.core.pools.lifecycle import stir, unclaimed
 from jackalope.core.records import TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
@@ -168,7 +168,8 @@ def _publish(
             priority_in(queue, message.priority),
             body,
         )
-        if arrivals.add(queue, spec, envelope, message.expires_us):
+        is_allowed = not namespace.has_quotas or arrivals.are_allowed(queue, size_of(body))
+        if is_allowed and arrivals.add(queue, spec, envelope, message.expires_us):
             is_blob_taken |= not is_volatile
         else:
             is_taken = False
@@ -230,6 +231,13 @@ class Arrivals:
             )
         )
         return True
+
+    def are_allowed(self, queue: Queue, size: int) -> bool:
+        """Return whether the quotas of the namespace allow one more of this size."""
+        self.settle()  # They count.
+        if not room_for(self._ctx, queue, (size,))[0]:
+            serve(self._ctx)  # What came just now may not have to wait.
+        return bool(room_for(self._ctx, queue, (size,))[0])
 
     def settle(self) -> None:
         """Let everything begin that has not begun yet."""

@@ -100,9 +100,14 @@ def settle_queue(ctx: Context, namespace: str, name: str) -> None:
         watch_idle(ctx, queue)
 
 
+def drop_tasks(ctx: Context, queue: Queue, by: str) -> None:
+    """Drop the unfinished tasks of a queue; end those that a client or another task waits for."""
+    _drop(ctx, _unfinished(ctx, queue), by)
+
+
 def drop_queue(ctx: Context, queue: Queue, by: str) -> None:
     namespace = queue.namespace
-    _drop(ctx, _unfinished(ctx, queue), by)
+    drop_tasks(ctx, queue, by)
     sources = []
     for binding in namespace.topology.to_target(queue.name, is_exchange=False):
         volatile = is_volatile_binding(namespace, binding)
@@ -160,6 +165,8 @@ def _drop(ctx: Context, tasks: list[Task], by: str) -> None:
     lasting: list[TaskId] = []
     volatile: list[TaskId] = []
     for task in tasks:
+        if task.state in ENDED:
+            continue  # It ended with its flow.
         if task.attempt is not None:
             name = (task.queue.namespace.name, task.attempt.worker)
             holder = ctx.roster.workers.get(name)

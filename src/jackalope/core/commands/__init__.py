@@ -24,7 +24,10 @@ from jackalope.core.commands.base import (
     Signed,
 )
 from jackalope.core.commands.callbacks import ServeCallbacks
+from jackalope.core.commands.contracts import AnyContract
 from jackalope.core.commands.flows import AnyFlow
+from jackalope.core.commands.limits import DeclareLimits, DeleteLimit
+from jackalope.core.commands.namespaces import AnyNamespace
 from jackalope.core.commands.schedules import AnyScheduling
 from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
@@ -142,21 +145,33 @@ class DeclareAll(Command):
 
 
 class CreateApiKey(Signed):
-    """Create an API key. The core sets its creator and creation time."""
+    """Create an API key. The core sets its creator and creation time.
+
+    Who administers one namespace creates keys of that namespace.
+    """
 
     needs = (Permission.ADMIN,)
-    scope = Scope.BROKER
+    scope = Scope.NAMESPACE
 
     key: ApiKey
 
+    @property
+    def namespace(self) -> str:
+        """Return the namespace that the sender must administer; empty for the whole broker."""
+        return self.key.namespace
+
 
 class RevokeApiKey(Signed):
-    """Revoke an API key by its id."""
+    """Revoke an API key by its id. If `within` is set, keys of other namespaces do not exist."""
 
     needs = (Permission.ADMIN,)
-    scope = Scope.BROKER
+    scope = Scope.NAMESPACE
 
     key: str
+    within: str = ""  # the namespace that the sender is limited to; empty for none
+
+    def narrow(self, key: ApiKey) -> None:
+        self.within = key.namespace
 
 
 # Workers.
@@ -203,6 +218,8 @@ class JoinWorker(Limited, array_like=True):
     names: tuple[str, ...] | None = None
     # proves over other sessions that they are the worker's; empty if it has no others
     secret: str = ""
+    # how much of what it has for tasks that need it, in thousandths
+    resources: dict[str, int] = msgspec.field(default_factory=dict)
 
     def touches(self) -> Iterable[str]:
         return self.queues
@@ -281,12 +298,14 @@ class Verdict(StrEnum):
     RETRY = "retry"
     DEAD = "dead"
     REJECT = "reject"
+    THROTTLED = "throttled"  # no failure: its key is closed for `retry_after_us`
 
 
 class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A failed attempt. `retry_after_us`, if positive, replaces the policy's delay.
 
     `crashed` if the task's own process died: that counts as a crash, like the loss of a worker.
+    `key`, if it was throttled, names the limit or the key of a limit at which none may start.
     """
 
     task: TaskId
@@ -295,6 +314,7 @@ class Fail(msgspec.Struct, array_like=True, frozen=True, gc=False):
     verdict: Verdict = Verdict.RETRY
     retry_after_us: int = 0
     crashed: bool = False
+    key: str = ""
 
 
 class FailAttempts(Report):
@@ -587,6 +607,8 @@ AnyCommand = (
     | PauseQueue
     | ResumeQueue
     | LimitTag
+    | DeclareLimits
+    | DeleteLimit
     | DeclareAll
     | CreateApiKey
     | RevokeApiKey
@@ -617,7 +639,9 @@ AnyCommand = (
     | FollowPools
     | ReportLaunches
     | ServeCallbacks
+    | AnyContract
     | AnyScheduling
     | AnyFlow
     | AnyMessaging
+    | AnyNamespace
 )

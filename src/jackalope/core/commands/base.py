@@ -20,7 +20,7 @@ from jackalope.core.api_key import ApiKey, Permission
 DEFAULT_NAMESPACE = "default"
 
 #: The fields of a command that a door sets, whatever a peer sends.
-HIDDEN = frozenset({"session", "namespace", "by", "only", "token"})
+HIDDEN = frozenset({"session", "namespace", "by", "only", "token", "within"})
 
 
 class Scope(Enum):

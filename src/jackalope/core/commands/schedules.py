@@ -87,7 +87,8 @@ class TriggerSchedule(Limited):
 class BackfillSchedule(Limited):
     """Submit the tasks of slots that have passed, from `since_us` to `until_us`, both included.
 
-    A slot that has a task is left out, as long as the task is known.
+    A slot that has a task is left out, and so is one that fired and whose task is forgotten, unless
+    it is to run `again`.
     """
 
     needs = (Permission.SUBMIT_TASKS,)
@@ -96,6 +97,7 @@ class BackfillSchedule(Limited):
     name: str
     since_us: int
     until_us: int
+    again: bool = False
 
 
 class DeleteSchedule(Limited):

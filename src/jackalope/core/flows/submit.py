@@ -15,13 +15,14 @@ import msgspec
 from jackalope.core.commands.base import Limited
 from jackalope.core.commands.flows import AddNodes, FlowNode, SubmitFlow
 from jackalope.core.context import Context, Missing
+from jackalope.core.contracts.fit import is_refused, misfits_of
 from jackalope.core.effects import Accepted
 from jackalope.core.flows.graph import edge_problems, node_problems, output_of, settings_problems
 from jackalope.core.flows.progress import look, settle
 from jackalope.core.ids import ID_BYTES, TaskId, id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import FLOW_COMPENSATIONS_MAX, FLOW_NODES_MAX
-from jackalope.core.namespaces import not_kept, open_queues
+from jackalope.core.namespaces import not_kept, open_queues, room_for
 from jackalope.core.records import SINCE, FlowStopped, GroupsClosed, InputsChanged, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.flow import Arrival, FlowSettings, FlowState, node_id
@@ -36,10 +37,13 @@ from jackalope.core.task import (
     TaskSpec,
     is_same_body,
     is_same_but_for_trace,
+    size_of,
 )
+from jackalope.core.tasks.levels import too_old_for_options
 from jackalope.core.tasks.submit import (
     begin,
     beginning,
+    callbacks_wrong,
     check_alias,
     check_callbacks,
     open_callbacks,
@@ -86,7 +90,7 @@ def missing_nodes(ctx: Context, command: AddNodes) -> Missing:
 def submit_flow(ctx: Context, command: SubmitFlow) -> Accepted | Refusal:
     """Accept a flow with all of its nodes, or refuse it with all that is wrong."""
     spec, nodes = command.flow, command.nodes
-    refusal = _too_old(ctx) or _unsound(command)
+    refusal = _too_old(ctx) or _unsound(ctx, command)
     if refusal is None and spec.id in ctx.book.tasks:
         refusal = _repeat(ctx.book.tasks[spec.id], command)
         if refusal is None:
@@ -164,7 +168,7 @@ def _unfit(problems: list[str], what: str = "flow not accepted. ") -> Refusal | 
     return Refusal(Code.INVALID, what + "; ".join(told))
 
 
-def _unsound(command: SubmitFlow) -> Refusal | None:
+def _unsound(ctx: Context, command: SubmitFlow) -> Refusal | None:
     """Refuse a flow that cannot be one, whatever else there is."""
     spec, nodes, settings = command.flow, command.nodes, command.settings
     options = spec.options or NO_OPTIONS
@@ -182,6 +186,7 @@ def _unsound(command: SubmitFlow) -> Refusal | None:
             "same",
             "identity",
             "pace",
+            "needs",
         )
         if getattr(options, field)
     ]
@@ -189,6 +194,13 @@ def _unsound(command: SubmitFlow) -> Refusal | None:
     problems += settings_problems(settings, nodes)
     problems += node_problems(nodes, groups)
     problems += edge_problems(nodes, groups)
+    if problems:  # Otherwise they are looked at when it is known to be new.
+        problems += [f"flow: {problem}" for problem in callbacks_wrong(ctx, command, spec)]
+        problems += [
+            f"node {each.node.name!r}: {problem}"
+            for each in nodes
+            for problem in callbacks_wrong(ctx, command, each.spec)
+        ]
     return _unfit(problems)
 
 
@@ -342,6 +354,8 @@ def _no_place(
         options = spec.options
         if refusal := check_callbacks(ctx, command, spec):
             problems.append(refusal.message)
+        if options is not None and (refusal := too_old_for_options(ctx, options)):
+            return refusal
         if options is not None and options.alias:
             taken = check_alias(ctx, command, options.alias)
             if options.alias in aliases:
@@ -349,6 +363,7 @@ def _no_place(
             elif taken is not None:
                 return taken
             aliases.add(options.alias)
+    problems += _misfits(ctx, command, nodes)
     undone = [each.node.compensation for each in nodes if each.node.compensation is not None]
     names = dict.fromkeys([*(spec.queue for spec in specs), *(each.queue for each in undone)])
     for name in names:
@@ -362,6 +377,17 @@ def _no_place(
         or open_queues(ctx, command.namespace, tuple(names), command.by)
         or open_callbacks(ctx, command, specs)
     )
+
+
+def _misfits(ctx: Context, command: Limited, nodes: list[FlowNode]) -> list[str]:
+    """List the nodes that do not fit what their tasks take."""
+    problems = []
+    for each in nodes:
+        queue = ctx.book.queue(command.namespace, each.spec.queue)
+        if queue is not None and queue.contracts and is_refused(queue):
+            misfits = misfits_of(queue, (each.spec,), are_nodes=True)
+            problems += [f"node {each.node.name!r}: {problem}" for problem in misfits.values()]
+    return problems
 
 
 def _no_parent(ctx: Context, command: Limited, spec: TaskSpec | None) -> Refusal | None:
@@ -391,7 +417,13 @@ def _full(ctx: Context, command: Limited, specs: list[TaskSpec]) -> Refusal | No
                 "depth limit; submit again later, or raise depth_limit",
                 queue.retry_after_us(queue.depth + count - limit, ctx.now_us),
             )
-    return None
+    namespace = ctx.book.namespaces.get(command.namespace)
+    if namespace is None or not namespace.has_quotas or not specs:
+        return None
+    known = (namespace.queues.get(name) for name in counts)
+    queue = next(filter(None, known), None) or Queue(namespace, specs[0].queue, ctx.default_policy)
+    sizes = [size_of(spec.payload) for spec in specs]
+    return room_for(ctx, queue, sizes, is_whole=True)[1]
 
 
 def _repeat(task: Task, command: SubmitFlow) -> Refusal | None:

@@ -21,7 +21,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.pace import Pace, Pacing, throttle_name
 from jackalope.core.shapes.request import How
 from jackalope.core.state.queue import Queue
-from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, is_open
+from jackalope.core.task import NO_OPTIONS, Options, Task, TaskSpec, is_open, with_needs
 
 
 def ask(
@@ -96,6 +96,8 @@ def _replace(ctx: Context, task: Task, spec: TaskSpec, pace: Pace, by: str) -> N
     if pace.how is Pacing.DEBOUNCE:
         due_us = pace.due_us(task.created_us, ctx.now_us)
         spec.options = options = msgspec.structs.replace(options, run_at_us=due_us)
+    if task.queue.policy.needs:
+        spec = with_needs(spec, task.queue.policy)
     to, expires_us = _state(ctx, task, options, due_us), options.expires_at_us
     time_to_live_us = task.queue.policy.time_to_live_us
     if not expires_us and time_to_live_us:

@@ -17,6 +17,7 @@ from jackalope.core.commands.schedules import (
     ResumeSchedule,
 )
 from jackalope.core.context import Context
+from jackalope.core.contracts.fit import is_refused, misfits_of
 from jackalope.core.durations import format_duration
 from jackalope.core.effects import Accepted, ScheduleSet
 from jackalope.core.ids import ID_BYTES, TaskId
@@ -233,18 +234,17 @@ def _task_problems(
         retry=settings.retry,
         version=settings.version,
     )
-    problems = spec_problems(
-        TaskSpec(
-            _ANY_ID,
-            # What has the wrong type is told already.
-            settings.queue or ("?" if changes.get("queue") else ""),
-            settings.task,
-            settings.key,
-            settings.priority,
-            settings.payload,
-            options,
-        )
+    spec = TaskSpec(
+        _ANY_ID,
+        # What has the wrong type is told already.
+        settings.queue or ("?" if changes.get("queue") else ""),
+        settings.task,
+        settings.key,
+        settings.priority,
+        settings.payload,
+        options,
     )
+    problems = spec_problems(spec)
     # There is nothing that a blob of a schedule would belong to.
     problems = [problem.removesuffix("; upload it as a blob") for problem in problems]
     if not _is_json(settings.headers):
@@ -252,6 +252,8 @@ def _task_problems(
     queue = ctx.book.queue(namespace, settings.queue)
     if queue is not None and queue.is_volatile():
         problems.append(not_kept(queue).message)
+    if queue is not None and queue.contracts and is_refused(queue):
+        problems += misfits_of(queue, (spec,)).values()
     return problems
 
 

@@ -15,7 +15,8 @@ due. A slot that is passed over is counted, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from jackalope.core.commands import Action, ActOnTasks, SubmitTasks
 from jackalope.core.commands.schedules import BackfillSchedule, TriggerSchedule
@@ -24,8 +25,13 @@ from jackalope.core.durations import MINUTE, SECOND
 from jackalope.core.effects import AcceptedRequests, SlotsRun
 from jackalope.core.ids import ID_BYTES, TaskId, id_text
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.limits import NOTE_CHARS_MAX, SLOTS_PER_BACKFILL_MAX, SLOTS_PER_TICK_MAX
-from jackalope.core.records import ScheduleFired, SlotsMissed
+from jackalope.core.limits import (
+    DEPENDENCIES_PER_TASK_MAX,
+    NOTE_CHARS_MAX,
+    SLOTS_PER_BACKFILL_MAX,
+    SLOTS_PER_TICK_MAX,
+)
+from jackalope.core.records import RUNS_LEVEL, ScheduleFired, SlotsMissed
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.schedules.slots import Due, arm, find, following, look
 from jackalope.core.shapes.schedule import (
@@ -98,20 +104,41 @@ def _fire(ctx: Context, schedule: Schedule, after_us: int) -> Refusal | None:
         why = Missed.OVERLAP
         ctx.record(SlotsMissed(ctx.now_us, *name, slot_us, after_us, 1, why, in_the_way))
         return None
+    refusal = _too_many(schedule, earlier)
+    if refusal is not None:
+        _replace(ctx, schedule, earlier)  # Those that do not run are gone then.
+        return refusal
     task_id = _submit(ctx, schedule, slot_us, run_id(*name, slot_us), earlier)
     if isinstance(task_id, Refusal):
         return task_id
-    ctx.record(ScheduleFired(ctx.now_us, *name, slot_us, after_us, task_id))
+    _record_run(ctx, schedule, Run(slot_us, ctx.now_us, task_id, RunKind.SLOT), after_us)
     _replace(ctx, schedule, earlier)
     return None
 
 
 def _unfinished(ctx: Context, schedule: Schedule) -> list[Task]:
-    """Return the earlier tasks that have not ended, if that matters to the schedule."""
+    """Return the earlier tasks that have not ended, if that matters to the schedule.
+
+    There is at most one more than a task may wait for: then it does not matter how many.
+    """
     if schedule.settings.overlap is Overlap.ALLOW:
         return []
-    found = (ctx.book.tasks.get(run.task) for run in schedule.runs)
+    tasks = ctx.book.tasks
+    # The last of them are named, also those that serve its requests or were submitted before
+    # `RUNS_LEVEL`.
+    named = [run.task for run in schedule.runs]
+    own = ctx.book.namespaces[schedule.namespace].runs.get(schedule.name, {})
+    others = islice((each for each in own if each not in named), DEPENDENCIES_PER_TASK_MAX + 1)
+    found = (tasks.get(each) for each in (*others, *dict.fromkeys(named)))
     return [task for task in found if task is not None and task.state not in ENDED]
+
+
+def _too_many(schedule: Schedule, earlier: list[Task]) -> Refusal | None:
+    """Refuse to submit a task that would have to wait for too many."""
+    if len(earlier) <= DEPENDENCIES_PER_TASK_MAX:
+        return None
+    message = f"schedule {schedule.name!r} has more than {DEPENDENCIES_PER_TASK_MAX} earlier tasks"
+    return Refusal(Code.TOO_MANY, f"{message} that have not ended; wait for them, or kill them")
 
 
 def _in_the_way(schedule: Schedule, earlier: list[Task]) -> str:
@@ -196,10 +223,14 @@ def trigger_schedule(ctx: Context, command: TriggerSchedule) -> SlotsRun | Refus
     if in_the_way:
         message = f"schedule {schedule.name!r} not triggered: {in_the_way}; wait for it, or kill it"
         return Refusal(Code.WRONG_STATE, message)
+    refusal = _too_many(schedule, earlier)
+    if refusal is not None:
+        return refusal
     made = _submit(ctx, schedule, ctx.now_us, task_id, earlier, by=command.by)
     if isinstance(made, Refusal):
         return made
-    _record_run(ctx, schedule, Run(ctx.now_us, ctx.now_us, made, RunKind.TRIGGER), command.by)
+    run = Run(ctx.now_us, ctx.now_us, made, RunKind.TRIGGER)
+    _record_run(ctx, schedule, run, by=command.by)
     _replace(ctx, schedule, earlier)
     return SlotsRun((made,))
 
@@ -209,14 +240,14 @@ def missing_tasks(ctx: Context, command: BackfillSchedule) -> Missing:
     slots = _past_slots(ctx, command)
     if isinstance(slots, Refusal):
         return Missing(command.namespace)
-    ids = [run_id(command.namespace, command.name, slot_us) for slot_us in slots]
+    ids = [run_id(command.namespace, command.name, slot_us) for slot_us, _ in slots]
     tasks, may_have_ended = ctx.book.tasks, ctx.book.may_have_ended
     ids = [each for each in ids if each not in tasks and may_have_ended(each)]
     return Missing(command.namespace, ids)
 
 
 def backfill_schedule(ctx: Context, command: BackfillSchedule) -> SlotsRun | Refusal:
-    """Submit the tasks of slots that have passed and have none.
+    """Submit the tasks of slots that have passed and never fired, or are to fire again.
 
     If tasks of the schedule must not overlap, each waits for the one before it.
     """
@@ -226,30 +257,53 @@ def backfill_schedule(ctx: Context, command: BackfillSchedule) -> SlotsRun | Ref
     slots = _past_slots(ctx, command)
     if isinstance(slots, Refusal):
         return slots
+    earlier = _unfinished(ctx, schedule)
+    refusal = _too_many(schedule, earlier)
+    if refusal is not None:
+        return refusal
     made: list[TaskId] = []
+    forgotten: list[int] = []
     known = 0
-    for slot_us in slots:
+    for slot_us, after_us in slots:
         task_id = run_id(command.namespace, schedule.name, slot_us)
-        if task_id in ctx.book.tasks or any(run.task == task_id for run in schedule.runs):
+        if task_id in ctx.book.tasks:
             known += 1
             continue
-        earlier = _unfinished(ctx, schedule)[-1:]
+        # Before `RUNS_LEVEL` it remembered the latest tasks alone.
+        has_fired = schedule.has_fired(slot_us) or any(run.task == task_id for run in schedule.runs)
+        if has_fired and not command.again:
+            forgotten.append(slot_us)
+            continue
         run = _submit(ctx, schedule, slot_us, task_id, earlier, by=command.by)
         if isinstance(run, Refusal):
-            return SlotsRun(tuple(made), known, run) if made or known else run
-        _record_run(ctx, schedule, Run(slot_us, ctx.now_us, run, RunKind.BACKFILL), command.by)
+            if not (made or known or forgotten):
+                return run
+            return SlotsRun(tuple(made), known, run, tuple(forgotten))
+        filled = Run(slot_us, ctx.now_us, run, RunKind.BACKFILL)
+        _record_run(ctx, schedule, filled, after_us, by=command.by)
         made.append(run)
-    return SlotsRun(tuple(made), known)
+        task = ctx.book.tasks.get(run)  # None if a request was answered at once.
+        if task is not None and schedule.settings.overlap is not Overlap.ALLOW:
+            earlier = [task]
+    return SlotsRun(tuple(made), known, None, tuple(forgotten))
 
 
-def _record_run(ctx: Context, schedule: Schedule, run: Run, by: str) -> None:
-    """Record a task that was asked for. The next slot stays what it is."""
-    name, next_us = (schedule.namespace, schedule.name), schedule.next_us
-    ctx.record(ScheduleFired(run.at_us, *name, run.slot_us, next_us, run.task, run.how, by))
+def _record_run(
+    ctx: Context, schedule: Schedule, run: Run, after_us: int = 0, *, by: str = ""
+) -> None:
+    """Record a task with its slot, and the slot after it.
+
+    The next slot to fire is that one, or stays what it is after a task that was asked for.
+    """
+    name, is_slot = (schedule.namespace, schedule.name), run.how is RunKind.SLOT
+    next_us = after_us if is_slot else schedule.next_us
+    after_us = after_us if ctx.level >= RUNS_LEVEL else -1
+    fired = ScheduleFired(run.at_us, *name, run.slot_us, next_us, run.task, run.how, by, after_us)
+    ctx.record(fired)
 
 
-def _past_slots(ctx: Context, command: BackfillSchedule) -> list[int] | Refusal:
-    """Return the slots in a range, of those before the next one."""
+def _past_slots(ctx: Context, command: BackfillSchedule) -> Sequence[tuple[int, int]] | Refusal:
+    """Return the slots in a range, of those before the next one, each with the slot after it."""
     schedule = find(ctx, command)
     if isinstance(schedule, Refusal):
         return schedule
@@ -258,15 +312,16 @@ def _past_slots(ctx: Context, command: BackfillSchedule) -> list[int] | Refusal:
         message = f"since_us and until_us must be 0 to {MOMENT_US_MAX}, in this order"
         return Refusal(Code.INVALID, f"schedule {schedule.name!r} not backfilled: {message}")
     until_us = min(until_us, ctx.now_us, schedule.next_us - 1 if schedule.next_us else until_us)
-    slots: list[int] = []
+    slots: list[tuple[int, int]] = []
     try:
         slot_us = following(ctx, schedule, since_us - 1)
         while 0 < slot_us <= until_us:
             if len(slots) == SLOTS_PER_BACKFILL_MAX:
                 message = f"there are more than {SLOTS_PER_BACKFILL_MAX} slots; name a shorter time"
                 return Refusal(Code.TOO_MANY, message)
-            slots.append(slot_us)
-            slot_us = following(ctx, schedule, slot_us)
+            after_us = following(ctx, schedule, slot_us)
+            slots.append((slot_us, after_us))
+            slot_us = after_us
     except ValueError as error:
         return Refusal(Code.WRONG_STATE, f"schedule {schedule.name!r} not backfilled: {error}")
     return slots

@@ -6,15 +6,17 @@ is the matter of `core.schedules`. A slot is a moment at which a schedule is to 
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from enum import StrEnum
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Annotated, Any, Protocol
 
 import msgspec
 
 from jackalope.core.durations import DAY, SECOND
 from jackalope.core.ids import ID_BYTES, TaskId
-from jackalope.core.limits import NAME_CHARS_MAX, TIME_US_MAX
+from jackalope.core.limits import NAME_CHARS_MAX, SPANS_PER_SCHEDULE_MAX, TIME_US_MAX
 from jackalope.core.settings import Bounds, Duration
 from jackalope.core.shapes.request import Same
 from jackalope.core.task import PRIORITY_DEFAULT, PRIORITY_MAX, Options, Retry
@@ -138,6 +140,14 @@ class Run(msgspec.Struct, array_like=True, frozen=True, gc=False):
     how: RunKind
 
 
+class Span(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A span of time in which every slot has fired, from the first to the last of them."""
+
+    first_us: int
+    last_us: int
+    after_us: int  # the slot after that; 0 if there is none
+
+
 class Schedule(msgspec.Struct, array_like=True, gc=False):
     """A schedule of a namespace, with all that is durable about it."""
 
@@ -156,6 +166,7 @@ class Schedule(msgspec.Struct, array_like=True, gc=False):
     missed_us: int = 0  # the last of those
     why_missed: str = ""  # and the reason
     runs: tuple[Run, ...] = ()  # the latest tasks, the newest last
+    spans: tuple[Span, ...] = ()  # when it fired, for ever, the earliest first
 
     def fire_us(self, slot_us: int) -> int:
         """Return when the task of a slot is submitted: then, or within the jitter after it."""
@@ -165,10 +176,43 @@ class Schedule(msgspec.Struct, array_like=True, gc=False):
         chance = int.from_bytes(_digest(self.namespace, self.name, slot_us)[:8], "big")
         return slot_us + chance % (jitter_us + 1)
 
+    def has_fired(self, slot_us: int) -> bool:
+        """Return whether a slot is within a span in which every slot has fired."""
+        place = bisect_right(self.spans, slot_us, key=lambda span: span.first_us)
+        return place > 0 and slot_us <= self.spans[place - 1].last_us
+
     def is_when(self, settings: ScheduleSettings) -> bool:
         """Return whether other settings have the same slots."""
         mine = self.settings
         return all(getattr(mine, name) == getattr(settings, name) for name in WHEN)
+
+
+def with_slot(spans: tuple[Span, ...], slot_us: int, after_us: int) -> tuple[Span, ...]:
+    """Return the spans with a slot that has fired; `after_us` is the slot after it.
+
+    If there are too many, the two that are nearest to each other become one: no slot that fired is
+    ever forgotten, and one between them that did not counts as fired.
+    """
+    if any(span.first_us <= slot_us <= span.last_us for span in spans):
+        return spans
+    whole = Span(slot_us, slot_us, after_us)
+    for span in spans:
+        if span.after_us == slot_us or span.first_us == after_us:
+            whole = _joined(whole, span)
+    others = [
+        span for span in spans if span.last_us < whole.first_us or whole.last_us < span.first_us
+    ]
+    insort(others, whole, key=lambda span: span.first_us)
+    if len(others) > SPANS_PER_SCHEDULE_MAX:
+        gaps = [later.first_us - span.last_us for span, later in pairwise(others)]
+        place = gaps.index(min(gaps))
+        others[place : place + 2] = [_joined(*others[place : place + 2])]
+    return tuple(others)
+
+
+def _joined(one: Span, other: Span) -> Span:
+    first, last = sorted((one, other), key=lambda span: span.first_us)
+    return Span(first.first_us, last.last_us, last.after_us)
 
 
 def run_id(namespace: str, schedule: str, slot_us: int, how: RunKind = RunKind.SLOT) -> TaskId:
@@ -191,9 +235,12 @@ def _digest(namespace: str, schedule: str, slot_us: int, is_trigger: bool = Fals
 
 
 def schedule_of(options: Options) -> tuple[str, int] | None:
-    """Return the schedule and the slot of a task; None if it has none."""
+    """Return the schedule and the slot of a task; None if it has none.
+
+    A task that follows from one of a schedule has its headers, and a parent.
+    """
     headers = options.headers
-    if SCHEDULE_HEADER not in headers:
+    if SCHEDULE_HEADER not in headers or options.parent:
         return None
     name, slot_us = headers[SCHEDULE_HEADER], headers.get(SLOT_HEADER)
     if not isinstance(name, str) or type(slot_us) is not int or not 0 <= slot_us <= TIME_US_MAX:

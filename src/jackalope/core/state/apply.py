@@ -30,6 +30,8 @@ from jackalope.core.records import (
     AttemptFinished,
     AttemptStarted,
     Bound,
+    ContractDeclared,
+    ContractDeleted,
     EventSent,
     ExchangeDeclared,
     ExchangeDeleted,
@@ -59,7 +61,6 @@ from jackalope.core.records import (
     SignalRequested,
     SlotsMissed,
     StepRecorded,
-    TagLimited,
     TaskMoved,
     TaskPurged,
     TaskReplaced,
@@ -74,9 +75,10 @@ from jackalope.core.shapes.flow import FlowState, NodeState
 from jackalope.core.shapes.pace import Pacing
 from jackalope.core.shapes.request import JOINED
 from jackalope.core.shapes.steps import Pending, SentEvent, Step, Steps
-from jackalope.core.state import flows, paces, schedules
+from jackalope.core.state import contracts, flows, namespaces, paces, schedules
 from jackalope.core.state.book import Book
 from jackalope.core.state.changes import define
+from jackalope.core.state.gates import applying as gates
 from jackalope.core.state.queue import NO_TALLY, Queue
 from jackalope.core.task import (
     NO_OPTIONS,
@@ -103,6 +105,7 @@ def apply(book: Book, records: Sequence[AnyRecord]) -> None:
     for kind, run in runs(records, type):
         APPLIERS[kind](book, run)
         book.counters.latest_us = run[-1].at_us
+    book.gate_changes.clear()  # Only a node that decides has a use for them.
 
 
 def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
@@ -113,6 +116,9 @@ def _submitted(book: Book, records: Sequence[TaskSubmitted]) -> None:
             book.enter_state(queue, state, run)
             queue.count_in(run)
         book.mark(begun)
+        namespace = begun[0].queue.namespace
+        if namespace.settings.submits_per_second:
+            namespaces.submitted(book, namespace, begun)
         if len(begun) == len(records):
             return
         records = records[len(begun) :]
@@ -202,7 +208,7 @@ def _assigned(book: Book, records: Sequence[AttemptAssigned]) -> None:
         tasks.append(task)
         entries.append(HistoryEntry(at_us, _ASSIGN, worker))
     book.change_state(tasks, _ASSIGNED)
-    book.enter_lease(tasks)
+    book.enter_lease(tasks, is_new=True)
     book.note_all(tasks, entries)
 
 
@@ -440,12 +446,19 @@ def _queue_declared(book: Book, record: QueueDeclared) -> None:
         queue = namespace.queues[record.queue] = Queue(namespace, record.queue, record.policy)
     ageing_changes = queue.policy.ageing_us != record.policy.ageing_us
     is_other = queue.policy.callbacks != record.policy.callbacks
+    is_shared_otherwise = queue.policy.fair_by != record.policy.fair_by
     queue.policy = record.policy
+    namespace.weigh(queue)
+    queue.follow_keys()
     if is_other:
         of_queue = (task for task in book.tasks.values() if task.queue is queue)
         queue.watch_batches(task for task in of_queue if task.state not in ENDED)
     if ageing_changes:
         queue.line.reorder(book.tasks)
+    if is_shared_otherwise:
+        namespace.share_out(queue, book.tasks)
+    elif queue.line.fair is not None:
+        queue.line.fair.weigh(record.policy.fair_weights)
     if record.traits is not None:
         queue.traits = record.traits
         queue.weigh(book.tasks)
@@ -460,7 +473,11 @@ def _queue_deleted(book: Book, record: QueueDeleted) -> None:
     must(not queue.unfinished(), "a deleted queue is empty", record.queue)
     for answer in list(queue.cache.answers.values()):
         book.answers.leave(queue.cache, answer)
-    del book.namespaces[record.namespace].queues[record.queue]
+    for name in queue.contracts:
+        entity = contracts.entity_name(queue.name, name)
+        book.entities_dirty["contract", record.namespace, entity] = None
+    del queue.namespace.queues[record.queue]
+    queue.namespace.weighted.pop(record.queue, None)
     # Ended tasks of a volatile queue leave by themselves; no scan of all others is needed.
     ended = [] if record.is_volatile else [t for t in book.tasks.values() if t.queue is queue]
     for task in ended:
@@ -480,12 +497,6 @@ def _queue_paused(book: Book, record: QueuePaused | QueueResumed) -> None:
     queue.paused_by = record.by if isinstance(record, QueuePaused) else ""
     if not record.is_volatile:
         book.entities_dirty[queue.entity] = queue
-
-
-def _tag_limited(book: Book, record: TagLimited) -> None:
-    book.namespace(record.namespace).limit_tag(record.tag, record.limit, book.tasks)
-    limit = book.namespace(record.namespace).limits.get(record.tag)
-    book.entities_dirty["limit", record.namespace, record.tag] = limit
 
 
 def _tasks_dropped(book: Book, record: TasksDropped) -> None:
@@ -640,7 +651,6 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     QueueDeleted: _each(_queue_deleted),
     QueuePaused: _each(_queue_paused),
     QueueResumed: _each(_queue_paused),
-    TagLimited: _each(_tag_limited),
     ApiKeyCreated: _each(_api_key_created),
     ApiKeyRevoked: _each(_api_key_revoked),
     RequestJoined: _each(_request_joined),
@@ -676,4 +686,7 @@ APPLIERS: dict[type, Callable[[Book, Sequence[Any]], None]] = {
     FlowStopped: _each(flows.flow_stopped),
     TaskReplaced: _each(paces.task_replaced),
     ThrottlesEnded: _each(paces.throttles_ended),
+    ContractDeclared: _each(contracts.contract_declared),
+    ContractDeleted: _each(contracts.contract_deleted),
+    **{kind: _each(act) for kind, act in (namespaces.MEANINGS | gates.MEANINGS).items()},
 }

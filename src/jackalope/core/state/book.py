@@ -10,14 +10,14 @@ a command names one that has left, it is put back for the moment (`recall`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from itertools import islice
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from jackalope.core.api_key import ApiKey
 from jackalope.core.assertions import must
+from jackalope.core.audit import AuditLog
 from jackalope.core.durations import NEVER
 from jackalope.core.ids import NO_TASK, TaskId, is_time_ordered, is_volatile
 from jackalope.core.lifecycle import ENDED, LEASED, PENDING, Reason, State
@@ -33,10 +33,12 @@ from jackalope.core.state.changes import (
     Entity,
     Tally,
     define,
-    definitions_of,
     from_entities,
+    snapshot_of,
     to_entity,
 )
+from jackalope.core.state.contracts import KnownTask
+from jackalope.core.state.gates import GATE_KINDS, GateChanges
 from jackalope.core.state.queue import Namespace, Queue, make_room
 from jackalope.core.state.slices import Slices
 from jackalope.core.state.timers import Timers
@@ -60,6 +62,7 @@ from jackalope.core.task import (
 )
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 _READY, _SCHEDULED = State.READY, State.SCHEDULED
 _NAMES_SHARED_MAX = 10_000
@@ -83,6 +86,7 @@ class Book:
         # one sees that there was a change.
         self.api_keys: dict[str, ApiKey] = {}
         self.answers = Answers()  # the answers that are kept
+        self.audit = AuditLog()  # what administrators did
         self.counters = Counters()
         self._horizon_taken_us = 0
         self.due: Timers[bytes] = Timers()  # when scheduled tasks are due
@@ -90,6 +94,7 @@ class Book:
         self.timeouts: Timers[bytes] = Timers()  # when running attempts have run for too long
         # when throttled kinds are accepted again, by namespace and name
         self.throttled: Timers[tuple[str, str]] = Timers()
+        self.gate_changes = GateChanges()  # of the limits of all namespaces
         # tasks that storage has and must not have, as they last were if memory had them
         self.gone: dict[TaskId, Task | None] = {}
         self.dirty: dict[TaskId, Task] = {}  # tasks that storage lacks in their present state
@@ -107,6 +112,8 @@ class Book:
         self.volatile_large: dict[TaskId, Task] = {}
         # tasks that wait for a volatile one, which earlier versions accepted
         self.let_down: dict[TaskId, None] = {}
+        # namespaces that had as many attempts under way as they may, and have fewer now
+        self.freed: dict[Namespace, None] = {}
         self._volatile_ended: list[TaskId] = []
         self._queues_leaving: dict[tuple[str, str], object] = {}
         self._names: dict[str, str] = {}
@@ -114,8 +121,7 @@ class Book:
     # Reading.
 
     def queue(self, namespace: str, queue: str) -> Queue | None:
-        ns = self.namespaces.get(namespace)
-        return None if ns is None else ns.queues.get(queue)
+        return ns.queues.get(queue) if (ns := self.namespaces.get(namespace)) else None
 
     def may_have_ended(self, task_id: TaskId) -> bool:
         """Return whether a task that is not in memory may have ended and left it.
@@ -165,15 +171,22 @@ class Book:
         if entity.kind == "api_key":
             self.api_keys[value.id] = value
             return
+        if entity.kind == "audit":
+            self.audit.restore(value)
+            return
         namespace = self.namespace(entity.namespace)
-        if entity.kind == "queue":
+        if entity.kind == "namespace":
+            namespace.take_row(value)
+        elif entity.kind == "queue":
             namespace.queues[entity.name] = Queue.from_row(namespace, value)
-        elif entity.kind == "limit":
-            namespace.limits[entity.name] = value
+        elif entity.kind in GATE_KINDS:
+            namespace.restore_limit(entity.kind, entity.name, value, self.tasks)
         elif entity.kind == "tally":
             namespace.tallies[entity.name] = value
         elif entity.kind == "schedule":
             namespace.schedules[entity.name] = value
+        elif entity.kind == "contract":
+            namespace.queues[value.queue].contracts[value.name] = KnownTask(value)
         elif entity.kind == "throttle":
             self.keep_throttle(entity.name, value)
         else:
@@ -244,7 +257,7 @@ class Book:
             tasks=rows,
             gone=list(gone),
             entities=[
-                to_entity(*name, each.to_row() if isinstance(each, Queue) else each)
+                to_entity(*name, each.to_row() if isinstance(each, Queue | Namespace) else each)
                 for name, each in self.entities_dirty.items()
             ],
             queues_gone=list(self.queues_gone),
@@ -315,6 +328,7 @@ class Book:
         task.state = State.KILLED
         if task.expires_us:
             self.expiry.cancel(task.id)
+        _leave(task.queue.namespace.runs, task.options.schedule, task.id)
         del self.tasks[task.id]
         if self.slices is not None:
             self.slices.discard(task.id)
@@ -325,10 +339,9 @@ class Book:
 
     def namespace(self, name: str) -> Namespace:
         """Return a namespace; create it if it does not exist."""
-        namespace = self.namespaces.get(name)
-        if namespace is None:
-            namespace = self.namespaces[name] = Namespace(name)
-        return namespace
+        if name not in self.namespaces:
+            self.namespaces[name] = Namespace(name, self.gate_changes)
+        return self.namespaces[name]
 
     def from_row(self, row: TaskRow) -> Task:
         """Make an unindexed task from its row."""
@@ -424,6 +437,8 @@ class Book:
             self._enter_waiting(task, task.waiting_for)
         if options.node is not None and task.state not in ENDED:
             self._enter_groups(task, options.node)
+        if options.schedule and task.state not in ENDED:
+            task.queue.namespace.runs.setdefault(options.schedule, {})[task.id] = None
 
     def _enter_groups(self, task: Task, node: NodeSettings) -> None:
         """Index the groups that a node waits for."""
@@ -433,9 +448,7 @@ class Book:
 
     def leave_group(self, task: Task, group: str) -> None:
         """Let a node wait for a group no longer."""
-        waiting = self.joiners.get((task.options.parent, group))
-        if waiting is not None and waiting.pop(task.id, self) is None and not waiting:
-            del self.joiners[task.options.parent, group]
+        _leave(self.joiners, (task.options.parent, group), task.id)
 
     def leave_dependency(self, task: Task, dependency: TaskId) -> None:
         """Let a task wait for another no longer, as far as the index goes."""
@@ -465,20 +478,26 @@ class Book:
             self.expiry.cancel(task.id)
         self.drop_blob(task.payload, unless=spec.payload)
         task.key, task.priority, task.penalty = spec.key, spec.priority, 0
+        namespace = task.queue.namespace
+        if namespace.bytes_stored is not None:
+            namespace.bytes_stored += size_of(spec.payload) - size_of(task.payload)
         task.payload, task.options = spec.payload, spec.options or NO_OPTIONS
         task.state, task.due_us, task.expires_us = to, due_us, expires_us
         self.enter_state(task.queue, to, (task,))
 
-    def enter_lease(self, tasks: Sequence[Task]) -> None:
-        """Record the leases of workers, and take a slot of each tag."""
+    def enter_lease(self, tasks: Sequence[Task], *, is_new: bool = False) -> None:
+        """Record the leases of workers, and take a slot of each limit; of new ones, tokens too."""
         for task in tasks:
             attempt, namespace = task.attempt or lease_of(task), task.queue.namespace
             held = namespace.leases.get(attempt.worker)
             if held is None:
                 held = namespace.leases[attempt.worker] = {}
             held[task.id] = task
-            if task.options.tags:
-                namespace.hold_tags(task)
+            if task.options.needs is not None:
+                namespace.hold_resources(attempt.worker, task.options.needs)
+            if gates := namespace.gates:
+                taken_us = attempt.assigned_us if is_new else None
+                self.entities_dirty.update(gates.hold(task, self.tasks, taken_us))
             if attempt.times_out_us:
                 self.timeouts.set(task.id, attempt.times_out_us)
 
@@ -500,8 +519,11 @@ class Book:
         elif state is _SCHEDULED:
             for task in tasks:
                 self.due.set(task.id, task.due_us)
+        elif state in LEASED:
+            queue.namespace.leased += len(tasks)
         if state in PENDING:
             queue.depth += len(tasks)
+            queue.namespace.depth += len(tasks)
             for task in tasks:
                 if task.expires_us:
                     self.expiry.set(task.id, task.expires_us)
@@ -511,6 +533,7 @@ class Book:
         queue.counts[state] -= len(tasks)
         if state in PENDING:
             queue.depth -= len(tasks)
+            queue.namespace.depth -= len(tasks)
         if state is _READY:
             queue.namespace.step_out(queue, tasks, self.tasks)
             if queue.traits is not None and queue.traits.bytes_max:
@@ -523,11 +546,16 @@ class Book:
 
     def _leave_lease(self, namespace: Namespace, tasks: Sequence[Task]) -> None:
         """Release leases and their slots."""
+        if namespace.is_at_limit():
+            self.freed[namespace] = None
+        namespace.leased -= len(tasks)
         for task in tasks:
             attempt = task.attempt or lease_of(task)
             del namespace.leases[attempt.worker][task.id]
-            if task.options.tags:
-                namespace.free_tags(task, self.tasks)
+            if task.options.needs is not None:
+                namespace.free_resources(attempt.worker, task.options.needs)
+            if namespace.gates.held:
+                namespace.gates.free(task, self.tasks)
             if attempt.times_out_us:
                 self.timeouts.cancel(task.id)
             task.attempt = None
@@ -607,11 +635,10 @@ class Book:
         if task.options.node is not None:
             for group in task.options.node.groups:
                 self.leave_group(task, group)
-        siblings = self.children.get(task.guardian)
-        if siblings is not None:
-            siblings.pop(task.id, None)
-            if not siblings:
-                del self.children[task.guardian]
+        if task.guardian:
+            _leave(self.children, task.guardian, task.id)
+        if task.options.schedule:
+            _leave(task.queue.namespace.runs, task.options.schedule, task.id)
 
     def note(self, task: Task, at_us: int, what: str, by: str = "", detail: str = "") -> None:
         """Add an entry to the history of a task."""
@@ -636,51 +663,10 @@ class Book:
             self.mark(tasks)
 
 
-# The snapshot: all durable state of a book as rows.
-
-
-def snapshot_of(book: Book) -> Changes:
-    """Return all durable state in memory, in a canonical order."""
-    return Changes(
-        counters=copy(book.counters),
-        tasks=[
-            to_row(task)
-            for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
-            if task.id not in book.recalled and not is_volatile(task.id)
-        ],
-        entities=[to_entity(*each) for each in entities_of(book)],
-        answers=[
-            copy(answer)
-            for _, namespace in sorted(book.namespaces.items())
-            for _, queue in sorted(namespace.queues.items())
-            for answer in queue.cache.answers.values()
-        ],
-    )
-
-
-def entities_of(
-    book: Book, is_wanted: Callable[[str], bool] = lambda _: True
-) -> Iterator[tuple[str, str, str, object]]:
-    """Yield kind, namespace, name and value of everything durable except tasks and answers."""
-
-    def wanted(named: dict[str, T]) -> list[tuple[str, T]]:
-        return sorted((each for each in named.items() if is_wanted(each[0])), key=itemgetter(0))
-
-    for name, namespace in sorted(book.namespaces.items()):
-        for _, queue in wanted(namespace.queues):
-            if not queue.is_volatile():
-                yield *queue.entity, queue.to_row()
-        for kind, defined, value in definitions_of(namespace):
-            if is_wanted(defined):
-                yield kind, name, defined, value
-        tables: dict[str, dict[str, Any]] = {
-            "limit": namespace.limits,
-            "tally": namespace.tallies,
-            "schedule": namespace.schedules,
-            "throttle": namespace.throttles,
-        }
-        for kind, table in tables.items():
-            for key, each in wanted(table):
-                yield kind, name, key, each
-    for key, api_key in wanted(book.api_keys):
-        yield "api_key", "", key, api_key
+def _leave(index: dict[K, dict[TaskId, None]], key: K, task: TaskId) -> None:
+    """Take a task out of an index, and the key with the last of its tasks."""
+    found = index.get(key)
+    if found is not None:
+        found.pop(task, None)
+        if not found:
+            del index[key]

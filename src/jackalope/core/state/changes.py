@@ -5,23 +5,33 @@ A snapshot and a set of changes have the same shape: rows. A snapshot has all li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from copy import copy
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from jackalope.core.api_key import ApiKey
-from jackalope.core.ids import TaskId
+from jackalope.core.audit import AuditEntry, entity_of
+from jackalope.core.ids import TaskId, is_volatile
 from jackalope.core.policy import Policy
+from jackalope.core.shapes.contract import TaskContracts
 from jackalope.core.shapes.exchange import GIVEN_NAMES, AmqpTraits, Binding, Exchange, Rule
+from jackalope.core.shapes.limit import Bucket, Limit
+from jackalope.core.shapes.namespace import NamespaceRow
 from jackalope.core.shapes.pace import Throttled
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import Schedule
-from jackalope.core.task import TaskRow
+from jackalope.core.state.contracts import rows_of
+from jackalope.core.task import TaskRow, to_row
 
 if TYPE_CHECKING:
+    from jackalope.core.state.book import Book
     from jackalope.core.state.queue import Namespace
+
+T = TypeVar("T")
 
 
 class QueueRow(msgspec.Struct, array_like=True):
@@ -63,15 +73,20 @@ class Entity(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 #: The type of each kind, in the order in which they are restored: what others refer to comes first.
 KINDS: dict[str, Any] = {
+    "namespace": NamespaceRow,
     "queue": QueueRow,
     "exchange": Exchange,
     "binding": Binding,
     "rule": Rule,
     "limit": int,
+    "key_limit": Limit,
+    "bucket": Bucket,
     "tally": Tally,
     "schedule": Schedule,
     "throttle": Throttled,
+    "contract": TaskContracts,
     "api_key": ApiKey,
+    "audit": AuditEntry,
 }
 
 _encode = msgspec.json.Encoder().encode
@@ -84,9 +99,14 @@ def to_entity(kind: str, namespace: str, name: str, value: object) -> Entity:
     return Entity(kind, namespace, name, None if value is None else _encode(value).decode())
 
 
+def _place_of(entity: Entity) -> tuple[int, str]:
+    """Return where an entity is restored; entries of the audit log in their order."""
+    return _PLACES[entity.kind], entity.name if entity.kind == "audit" else ""
+
+
 def from_entities(entities: Iterable[Entity]) -> Iterator[tuple[Entity, Any]]:
     """Yield entities with their values, in the order in which they are restored."""
-    for entity in sorted(entities, key=lambda entity: _PLACES[entity.kind]):
+    for entity in sorted(entities, key=_place_of):
         if entity.row is not None:
             yield entity, _decoders[entity.kind](entity.row)
 
@@ -163,3 +183,58 @@ def define(namespace: Namespace, definition: Exchange | Binding | Rule) -> None:
         namespace.topology.bind(definition)
     else:
         namespace.topology.rules[definition.name] = definition
+
+
+# The snapshot: all durable state of a book as rows.
+
+
+def snapshot_of(book: Book) -> Changes:
+    """Return all durable state in memory, in a canonical order."""
+    return Changes(
+        counters=copy(book.counters),
+        tasks=[
+            to_row(task)
+            for task in sorted(book.tasks.values(), key=lambda task: (task.rank, task.id))
+            if task.id not in book.recalled and not is_volatile(task.id)
+        ],
+        entities=[to_entity(*each) for each in entities_of(book)],
+        answers=[
+            copy(answer)
+            for _, namespace in sorted(book.namespaces.items())
+            for _, queue in sorted(namespace.queues.items())
+            for answer in queue.cache.answers.values()
+        ],
+    )
+
+
+def entities_of(
+    book: Book, is_wanted: Callable[[str], bool] = lambda _: True
+) -> Iterator[tuple[str, str, str, object]]:
+    """Yield kind, namespace, name and value of everything durable except tasks and answers."""
+
+    def wanted(named: dict[str, T]) -> list[tuple[str, T]]:
+        return sorted((each for each in named.items() if is_wanted(each[0])), key=itemgetter(0))
+
+    for name, namespace in sorted(book.namespaces.items()):
+        for _, queue in wanted(namespace.queues):
+            if not queue.is_volatile():
+                yield *queue.entity, queue.to_row()
+        for kind, defined, value in definitions_of(namespace):
+            if is_wanted(defined):
+                yield kind, name, defined, value
+        tables: dict[str, dict[str, Any]] = {
+            "namespace": {"": namespace.to_row()} if namespace.is_declared else {},
+            **namespace.gates.tables(),
+            "tally": namespace.tallies,
+            "schedule": namespace.schedules,
+            "throttle": namespace.throttles,
+            "contract": rows_of(namespace.queues.values()),
+        }
+        for kind, table in tables.items():
+            for key, each in wanted(table):
+                yield kind, name, key, each
+    for key, api_key in wanted(book.api_keys):
+        yield "api_key", "", key, api_key
+    yield from (
+        (*entity_of(entry), entry) for entry in book.audit.in_order() if is_wanted(entry.name())
+    )

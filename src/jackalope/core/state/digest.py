@@ -18,8 +18,8 @@ import msgspec
 
 from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import ENDED
-from jackalope.core.state.book import Book, entities_of
-from jackalope.core.state.changes import to_entity
+from jackalope.core.state.book import Book
+from jackalope.core.state.changes import entities_of, to_entity
 from jackalope.core.state.slices import in_slice
 from jackalope.core.task import to_row
 

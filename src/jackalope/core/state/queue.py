@@ -1,26 +1,34 @@
 """Namespaces and queues: separate sets of queues, and the lanes of work in them.
 
 Owns what belongs to one namespace or one queue: its policy, who is next, what is in flight, what
-the tags allow. Knows nothing of records and commands.
+the limits allow. Knows nothing of records and commands.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jackalope.core.assertions import must
 from jackalope.core.durations import MILLISECOND, MINUTE, SECOND
 from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import State
-from jackalope.core.limits import TALLIES_PER_NAMESPACE_MAX
+from jackalope.core.limits import COUNT_MAX, TALLIES_PER_NAMESPACE_MAX
 from jackalope.core.shapes.callback import CallbackOn
 from jackalope.core.shapes.exchange import AmqpTraits
+from jackalope.core.shapes.keys import value_of
+from jackalope.core.shapes.namespace import DEFAULT_SETTINGS, FULL, NamespaceRow, NamespaceSettings
+from jackalope.core.shapes.needs import alike
 from jackalope.core.state.answers import Cache
 from jackalope.core.state.changes import QueueRow, Tally
-from jackalope.core.state.ready_queue import Lane, LaneName, ReadyQueue
+from jackalope.core.state.contracts import KnownTask
+from jackalope.core.state.fair_shares import QUANTUM, Clock, Turn
+from jackalope.core.state.gates import GateChanges, Gates, gate_name
+from jackalope.core.state.ready_queue import LaneName, ReadyQueue
 from jackalope.core.state.topology import Topology
 from jackalope.core.task import NO_OPTIONS, runs, size_of
 
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
     from jackalope.core.commands.base import Limited
     from jackalope.core.ids import TaskId
     from jackalope.core.policy import Policy
+    from jackalope.core.shapes.limit import Limit
+    from jackalope.core.shapes.needs import Needs
     from jackalope.core.shapes.pace import Kind, Throttled
     from jackalope.core.shapes.pool import PoolSettings
     from jackalope.core.shapes.schedule import Schedule
@@ -39,6 +49,7 @@ _RETRY_AFTER_US_MAX = MINUTE
 _RETRY_AFTER_US_IDLE = 10 * SECOND
 
 _lane_of = attrgetter("lane")
+_created_us = attrgetter("created_us")
 
 
 class Queue:
@@ -55,6 +66,7 @@ class Queue:
         self.counts = dict.fromkeys(State, 0)  # unfinished tasks by state
         self.depth = 0  # how many of them wait, and so count against the depth limit
         self.line = ReadyQueue(self)
+        self.turn = Turn(policy.weight or 1)  # among the queues of a worker, if they take turns
         # when the latest tasks ended, for judging how fast the queue drains
         self.recent_ends_us: deque[int] = deque(maxlen=_RECENT_ENDS)
         self.ended: dict[State, int] = {}  # tasks that ended since this book was opened, by state
@@ -63,12 +75,17 @@ class Queue:
         self.pins: dict[str, None] = {}  # the keys whose groups of workers stay up
         # what it is beyond its policy, if it was declared over AMQP
         self.traits: AmqpTraits | None = None
+        self.contracts: dict[str, KnownTask] = {}  # what its tasks take, by name, where it is known
         # the bytes of the bodies of ready tasks, if they are limited; see `weigh`
         self.ready_bytes = 0
         # the last task of each kind whose place a later submit may take; see `paces.standing`
         self.standing: dict[Kind, TaskId] = {}
         # unfinished tasks by batch, if the ends of batches are posted; see `watch_batches`
         self.batches: dict[int, int] | None = None
+        # the keys that its limits and shares go by; the broker fills in what a submitter left out
+        self.key_names: tuple[str, ...] = ()
+        self.limits: tuple[Limit, ...] = ()  # of its tasks, but for those of tags
+        self.follow_keys()
         self.watch_batches(())
 
     @classmethod
@@ -79,7 +96,18 @@ class Queue:
         queue.pool, queue.pins = row.pool, dict.fromkeys(row.pins)
         if row.pool is not None:
             namespace.topology.put_pool(row.queue)
+        namespace.weigh(queue)
         return queue
+
+    def follow_keys(self) -> None:
+        """Note the limits and keys of its tasks, after they or its policy changed."""
+        self.limits = self.namespace.gates.of_queue(self.name)
+        names = dict.fromkeys((self.policy.fair_by,) if self.policy.fair_by else ())
+        for limit in self.limits:
+            names.update(dict.fromkeys(limit.settings.keys))
+            if limit.settings.cost_key:
+                names[limit.settings.cost_key] = None
+        self.key_names = tuple(names)
 
     def is_volatile(self) -> bool:
         """Return whether the queue is never written to disk."""
@@ -101,14 +129,18 @@ class Queue:
         """Count the unfinished tasks of each batch from now on, if the policy asks for it."""
         is_watched = any(CallbackOn.BATCH in each.on for each in self.policy.callbacks)
         self.batches = {} if is_watched else None
-        self.count_in(unfinished)
+        if self.batches is not None:
+            self._count_in_batches(self.batches, unfinished, 1)
 
-    def count_in(self, tasks: Iterable[Task], by: int = 1) -> None:
-        """Count unfinished tasks in, or out of, their batches; volatile tasks fill none."""
-        batches = self.batches
-        if batches is None:
-            return
-        for task in tasks:
+    def count_in(self, tasks: Sequence[Task], by: int = 1) -> None:
+        """Count unfinished tasks in, or out of, their batches and the bytes of the namespace."""
+        if self.batches is not None:
+            self._count_in_batches(self.batches, tasks, by)
+        if self.namespace.bytes_stored is not None:
+            self.namespace.bytes_stored += by * sum(size_of(task.payload) for task in tasks)
+
+    def _count_in_batches(self, batches: dict[int, int], tasks: Iterable[Task], by: int) -> None:
+        for task in tasks:  # Volatile tasks fill none.
             if not is_volatile(task.id):
                 count = batches.get(task.batch, 0) + by
                 if count:
@@ -161,35 +193,95 @@ class Queue:
 class Namespace:
     """A separate set of queues, aliases, workers and tags."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, changes: GateChanges | None = None) -> None:
         self.name = name
         self.queues: dict[str, Queue] = {}
         self.aliases: dict[str, TaskId] = {}  # the task of each alias, of those that are in memory
         self.leases: dict[str, dict[TaskId, Task]] = {}  # what each worker holds
-        self.limits: dict[str, int] = {}  # how many tasks with a tag may be leased at once
-        # how many are. Held by leases alone, so a slot cannot leak.
-        self.in_flight: dict[str, int] = {}
-        # the lanes that each limited tag can close
-        self.limited_lanes: dict[str, dict[Lane, None]] = {}
+        # how much of each resource that takes, in thousandths. Held by leases alone.
+        self.used: dict[str, dict[str, int]] = {}
+        # the limits of tags and keys, and their use. Held by leases alone, so a slot cannot leak.
+        self.gates = Gates(name, GateChanges() if changes is None else changes)
         self.tallies: dict[str, Tally] = {}  # what each worker has done
         self.schedules: dict[str, Schedule] = {}  # what is submitted, and when
+        # the unfinished tasks of each schedule, also of one that is deleted
+        self.runs: dict[str, dict[TaskId, None]] = {}
         self.throttles: dict[str, Throttled] = {}  # kinds of which none is accepted for a while
         self.topology = Topology()  # exchanges, bindings and rules
+        self.weighted: dict[str, None] = {}  # the queues that have a weight
+        self.clock = Clock()  # of the queues, if any of them has one
+        self.settings = DEFAULT_SETTINGS
+        self.is_declared = False  # it was created, and did not come into being by being named
+        self.created_us = 0  # when it was created
+        self.by = ""  # who created it
+        self.depth = 0  # how many tasks of its queues wait
+        self.leased = 0  # how many are with workers
+        # the bytes of the payloads of unfinished tasks, if they are limited
+        self.bytes_stored: int | None = None
+        # the rate of submits: as the records have it, and with volatile tasks, which have none
+        self.bucket = self.bucket_now = FULL
+        self.has_quotas = False  # a submit may be refused because of its settings
 
-    def is_full(self, tag: str) -> bool:
-        """Return whether a tag is at its limit."""
-        limit = self.limits.get(tag)
-        return limit is not None and self.in_flight.get(tag, 0) >= limit
+    def weigh(self, queue: Queue) -> None:
+        """Follow the weight of a queue after it changed."""
+        queue.turn.step = QUANTUM // (queue.policy.weight or 1)
+        if queue.policy.weight:
+            self.weighted[queue.name] = None
+        else:
+            self.weighted.pop(queue.name, None)
+
+    def set_up(self, settings: NamespaceSettings, unfinished: Iterable[Task]) -> None:
+        """Give the namespace other settings, and count what these limit."""
+        if settings.submits_per_second != self.settings.submits_per_second:
+            self.bucket = self.bucket_now = FULL
+        self.settings = settings
+        self.has_quotas = bool(
+            settings.tasks_queued or settings.bytes_stored or settings.submits_per_second
+        )
+        if not settings.bytes_stored:
+            self.bytes_stored = None
+        elif self.bytes_stored is None:
+            self.bytes_stored = sum(size_of(task.payload) for task in unfinished)
+
+    def spend(self, tasks: Sequence[Task]) -> None:
+        """Take a token of the rate of submits for each task that was accepted."""
+        for at_us, some in groupby(tasks, _created_us):
+            spent = [is_volatile(task.id) for task in some]
+            lasting = len(spent) - sum(spent)
+            self.bucket_now = self.bucket_now.without(len(spent), self.settings, at_us)
+            if lasting:
+                self.bucket = self.bucket.without(lasting, self.settings, at_us)
+
+    def is_at_limit(self) -> bool:
+        """Return whether workers have as many of its tasks as they may."""
+        limit = self.settings.concurrent_attempts
+        return 0 < limit <= self.leased
+
+    def attempts_left(self) -> int:
+        """Return how many more of its tasks workers may have."""
+        limit = self.settings.concurrent_attempts
+        return limit - self.leased if limit else COUNT_MAX
+
+    def to_row(self) -> NamespaceRow:
+        return NamespaceRow(self.settings, self.created_us, self.by, self.bucket)
+
+    def take_row(self, row: NamespaceRow) -> None:
+        """Adopt what is stored, before there is anything in the namespace."""
+        self.is_declared, self.created_us, self.by = True, row.created_us, row.by
+        self.set_up(row.settings, ())
+        self.bucket = self.bucket_now = row.bucket
 
     def line_up(self, queue: Queue, ready: Sequence[Task], tasks: dict[TaskId, Task]) -> None:
         """Enqueue ready tasks of a queue."""
         line, plain = queue.line, []
         for task in ready:
-            is_free = task.options is NO_OPTIONS or not task.options.tags
+            options = task.options
+            is_free = options is NO_OPTIONS or not (options.tags or options.needs)
+            is_free = is_free and not (queue.limits or line.fair)
             if is_free and not (task.key or task.avoid or line.named):
                 plain.append(task)
             else:
-                has_lane = task.avoid or task.name in line.named
+                has_lane = task.avoid or options.needs or task.name in line.named
                 self._stand(task, task.name if has_lane else None, tasks)
         if plain:
             line.push(plain, line.plain, tasks)
@@ -202,11 +294,11 @@ class Namespace:
     def _stand(self, task: Task, name: str | None, tasks: dict[TaskId, Task]) -> None:
         line = task.queue.line
         lane, is_new = line.lane(self._lane_name(task, name))
-        if is_new:
-            for tag in lane.tags:
-                self.limited_lanes.setdefault(tag, {})[lane] = None
-                lane.closed_by += self.is_full(tag)
+        if is_new and lane.name.gates:
+            self.gates.enter(lane, lane.name.gates, tasks)
         line.push((task,), lane, tasks)
+        if lane.gates:
+            self.gates.entered(lane, tasks)
 
     def step_out(self, queue: Queue, leaving: Sequence[Task], tasks: dict[TaskId, Task]) -> None:
         """Remove tasks of a queue from its line."""
@@ -218,56 +310,117 @@ class Namespace:
             line.remove(run, lane, tasks)
             if not lane.size and lane is not line.plain:
                 line.drop(lane)
-                for tag in lane.tags:
-                    del self.limited_lanes[tag][lane]
+                if lane.gates:
+                    self.gates.leave(lane, tasks)
+            elif lane.gates:
+                self.gates.left(lane, tasks)
 
     def _lane_name(self, task: Task, name: str | None) -> LaneName:
-        """Return the lane that a task belongs to. Tags without a limit make no difference."""
-        limited = tuple(sorted({tag for tag in task.options.tags if tag in self.limits}))
-        return (task.key, limited, task.avoid, name)
+        """Return the lane that a task belongs to."""
+        share = share_of(task) if task.queue.line.fair is not None else ""
+        needs = None if task.options.needs is None else alike(task.options.needs)
+        return LaneName(task.key, self.gates.names(task), task.avoid, name, share, needs)
 
-    def hold_tags(self, task: Task) -> None:
-        """Take a slot of each tag, and close the lanes of those that are now full."""
-        for tag in set(task.options.tags):
-            held = self.in_flight.get(tag, 0) + 1
-            self.in_flight[tag] = held
-            if held == self.limits.get(tag):
-                for lane in self.limited_lanes.get(tag, ()):
-                    lane.closed_by += 1
+    def hold_resources(self, worker: str, needs: Needs) -> None:
+        """Take what a task needs of its worker."""
+        for name, amount in needs.resources:
+            used = self.used.setdefault(worker, {})
+            used[name] = used.get(name, 0) + amount
 
-    def free_tags(self, task: Task, tasks: dict[TaskId, Task]) -> None:
-        """Release the slots, and open the lanes of tags that are no longer full."""
-        for tag in set(task.options.tags):
-            held = self.in_flight[tag]
-            must(held > 0, "a freed tag was held", tag)
-            if held == 1:
-                del self.in_flight[tag]
+    def free_resources(self, worker: str, needs: Needs) -> None:
+        """Give back what a task needed of its worker."""
+        for name, amount in needs.resources:
+            used = self.used[worker]
+            left = used[name] - amount
+            must(left >= 0, "a freed resource was held", worker, name)
+            if left:
+                used[name] = left
             else:
-                self.in_flight[tag] = held - 1
-            if held == self.limits.get(tag):
-                for lane in self.limited_lanes.get(tag, ()):
-                    lane.closed_by -= 1
-                    lane.queue.line.reopen(lane, tasks)
+                del used[name]
+                if not used:
+                    del self.used[worker]
 
     def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
-        """Set, change or (negative) remove the limit of a tag, and enqueue its tasks again."""
-        affected = [
+        """Set, change or (negative) remove the limit of a tag."""
+        with self._apart(lambda task: tag in task.options.tags, tasks):
+            if limit < 0:
+                self.gates.tags.pop(tag, None)
+            else:
+                self.gates.tags[tag] = limit
+
+    def restore_limit(self, kind: str, name: str, value: Any, tasks: dict[TaskId, Task]) -> None:
+        """Put a stored limit or bucket back; see `gates.GATE_KINDS`."""
+        if kind == "limit":
+            self.gates.tags[name] = value
+        elif kind == "key_limit":
+            self.set_limit(value, 0, tasks)
+        else:
+            self.gates.restore(gate_name(name), value)
+
+    def set_limit(self, limit: Limit, at_us: int, tasks: dict[TaskId, Task]) -> list[str]:
+        """Set or change a limit, and return the names of the buckets that changed."""
+        gates = self.gates
+        known = gates.limits.get(limit.name)
+        if known is not None and known.settings.scope() == limit.settings.scope():
+            changed = gates.change(limit, at_us, tasks)
+            self._follow_limits()
+            return [gate.text() for gate in changed]
+        gone = [] if known is None else self.delete_limit(limit.name, tasks)
+        with self._apart(lambda task: limit.settings.queue in ("", task.queue.name), tasks):
+            gates.limits[limit.name] = limit
+            self._follow_limits()
+        return gone
+
+    def delete_limit(self, name: str, tasks: dict[TaskId, Task]) -> list[str]:
+        """Delete a limit, and return the names of its buckets."""
+        queue = self.gates.limits[name].settings.queue
+        with self._apart(lambda task: queue in ("", task.queue.name), tasks):
+            gone = self.gates.delete(name)
+            self._follow_limits()
+        return gone
+
+    def _follow_limits(self) -> None:
+        for queue in self.queues.values():
+            queue.follow_keys()
+
+    @contextmanager
+    def _apart(
+        self, is_affected: Callable[[Task], bool], tasks: dict[TaskId, Task]
+    ) -> Iterator[None]:
+        """Take tasks out of line and their slots away while limits change, and put them back."""
+        ready = [
             task
             for queue in self.queues.values()
-            for lane in list(queue.line.lanes.values())
-            for task_id in set(lane)
-            if (task := tasks.get(task_id)) and task.lane is lane and tag in task.options.tags
+            for task in queue.line.all(tasks)
+            if is_affected(task)
         ]
-        affected.sort(key=lambda task: task.rank)
-        for task in affected:
+        ready.sort(key=lambda task: task.rank)
+        leased = [
+            task for held in self.leases.values() for task in held.values() if is_affected(task)
+        ]
+        for task in ready:
             self.step_out(task.queue, (task,), tasks)
-        must(not self.limited_lanes.pop(tag, None), "no lane of a tag is left", tag)
-        if limit < 0:
-            self.limits.pop(tag, None)
-        else:
-            self.limits[tag] = limit
-        for task in affected:
+        for task in leased:
+            self.gates.free(task, tasks)
+        yield
+        for task in leased:
+            self.gates.hold(task, tasks)
+        for task in ready:
             self.line_up(task.queue, (task,), tasks)
+
+    def share_out(self, queue: Queue, tasks: dict[TaskId, Task]) -> None:
+        """Enqueue the ready tasks of a queue again, because its fairness key changed."""
+        affected = sorted(queue.line.all(tasks), key=lambda task: task.rank)
+        for task in affected:
+            self.step_out(queue, (task,), tasks)
+        queue.line.share_out()
+        self.line_up(queue, affected, tasks)
+
+
+def share_of(task: Task) -> str:
+    """Return the value of the fairness key of a task's queue; empty if the task has none."""
+    options = task.options
+    return value_of(task.queue.policy.fair_by, options.keys, options.headers, task.payload)
 
 
 # Tallies: what each worker has done, by its name. Durable: the records that end attempts name the

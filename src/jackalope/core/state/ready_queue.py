@@ -6,13 +6,16 @@ Theory of operation
 ===================
 
 The ready tasks of a queue stand in lanes. A lane holds tasks that any worker treats alike: same
-key, same limited tags, same worker to avoid. So a tag at its limit closes whole lanes, and a task
-that must wait never stands before one that need not.
+key, same gates (see `gates`), same worker to avoid, same needs. So a limit that is reached closes
+whole lanes, and a task that must wait never stands before one that need not.
+
+In a queue with a fairness key, a lane holds tasks of one share only, and what is next is decided by
+the turn of the share first (`fair_shares`), then as in any other queue.
 
 A lane may hold tasks of any name, until a worker is about to be given one whose name it does not
 know. Such a task moves to a lane of its name, and so do later ones of that name while
-there is such a lane. A task that avoids a worker has such a lane from the start, because it must be
-known which others can take it.
+there is such a lane. A task that avoids a worker or has needs has such a lane from the start,
+because it must be known which others can take it.
 
 Within a lane the order is priority, then rank (the moment when the task first became ready, made
 unique). A lane keeps a bucket for each priority in use, and a bitmask of them. In a bucket, tasks
@@ -24,6 +27,9 @@ Ageing needs no timers: if each span of waiting counts as one step of priority, 
 two tasks never changes while both wait, and comparing `rank - priority * span` gives it. Within a
 priority that is again the order of ranks, so ageing only compares the heads of the buckets.
 
+Between lanes, the best is found by heaps of their heads: one for the lanes of any key, and one for
+each key that workers ask for; see `Row`.
+
 Entries leave lazily: a task that is paused or moved to another lane stays behind as an entry that
 no longer counts, and is skipped when it comes up. A rank is for life, so a task can be its own
 entry. When stale entries outnumber live ones the lane is rebuilt.
@@ -33,14 +39,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush, merge
+from heapq import heapify, heappop, heappush, heapreplace, merge
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from jackalope.core.assertions import BrokenInvariant, must
+from jackalope.core.state.fair_shares import FairShare, FairShares
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
+    from jackalope.core.shapes.needs import Needs
+    from jackalope.core.state.gates import Gate, GateNames
     from jackalope.core.state.queue import Queue
     from jackalope.core.task import Task
 
@@ -49,11 +58,20 @@ _NO_AGEING_US = 2**62
 
 _STALE_ENTRIES_FREE = 64
 
-#: Key, limited tags, worker to avoid, name of the tasks; None if they may have any.
-LaneName = tuple[str, tuple[str, ...], str, str | None]
+
+class LaneName(NamedTuple):
+    """What the tasks of a lane have in common."""
+
+    key: str = ""
+    gates: GateNames = ()  # what must be open for them to start
+    avoid: str = ""  # the worker on which they failed
+    task_name: str | None = None  # None if they may have any
+    share: str = ""  # the value of the fairness key, if the queue has one
+    needs: Needs | None = None  # what they need of a worker
+
 
 #: The lane of tasks that ask for nothing special: nearly all.
-PLAIN: LaneName = ("", (), "", None)
+PLAIN = LaneName()
 
 
 class Bucket:
@@ -77,9 +95,11 @@ class Lane:
 
     Attributes:
         size: how many tasks are in the lane.
-        closed_by: how many of its tags are at their limit. While any is, no task of it may start.
-        noted: the order of the head that stands for this lane in the heap of heads.
+        closed_by: the gate at which it waits. While there is one, no task of it may start.
+        gates: what must be open for its tasks to start.
+        share: whose turn decides when the lane is next, if the queue has a fairness key.
         task_name: the name of its tasks; None if they may have any.
+        is_picky: whether some workers that serve it may not take its tasks.
     """
 
     __slots__ = (
@@ -88,25 +108,38 @@ class Lane:
         "_mask",
         "avoid",
         "closed_by",
+        "gates",
+        "is_picky",
         "key",
         "name",
-        "noted",
+        "needs",
+        "parked_at",
         "queue",
+        "share",
         "size",
-        "tags",
         "task_name",
+        "ticket",
     )
 
     def __init__(self, queue: Queue, name: LaneName) -> None:
         self.queue = queue
         self.name = name
-        self.key, self.tags, self.avoid, self.task_name = name
-        self.noted: int | None = None
+        self.key, self.avoid = name.key, name.avoid
+        self.task_name, self.needs = name.task_name, name.needs
+        self.is_picky = bool(name.avoid) or name.needs is not None
+        self.share: FairShare | None = None
         self.size = 0
-        self.closed_by = 0
+        self.gates: tuple[Gate, ...] = ()
+        self.closed_by: Gate | None = None
+        self.ticket, self.parked_at = 0, 0  # of its place at that gate
         self._buckets: dict[int, Bucket] = {}
         self._entries = 0
         self._mask = 0
+
+    def place(self, task: Task) -> int:
+        """Return a sort key of a task of this lane, for all lanes of the queue."""
+        own = order(task, self.queue.policy.ageing_us)
+        return own if self.share is None else self.share.place + own
 
     def push(self, entering: Sequence[Task]) -> None:
         buckets = self._buckets
@@ -257,7 +290,18 @@ class ReadyQueue:
     The plain lane always exists; others exist as long as they have tasks.
     """
 
-    __slots__ = ("_any", "_by_key", "lanes", "named", "plain", "queue", "size")
+    __slots__ = (
+        "_any",
+        "_by_key",
+        "_keyed",
+        "fair",
+        "lanes",
+        "named",
+        "picky",
+        "plain",
+        "queue",
+        "size",
+    )
 
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
@@ -265,9 +309,21 @@ class ReadyQueue:
         self.plain = Lane(queue, PLAIN)
         self.lanes: dict[LaneName, Lane] = {PLAIN: self.plain}  # all lanes
         self.named: dict[str, Row] = {}  # the lanes of each name that has some of its own
-        self._any = Row(queue)
-        self._any.lanes[PLAIN] = self.plain
+        self.picky: dict[Lane, None] = {}  # the lanes of tasks that not every worker may take
+        self.fair: FairShares | None = None  # the shares that take turns, if they do
+        self._any = Row()
+        self._any.lanes[self.plain] = None
         self._by_key: dict[str, dict[LaneName, Lane]] = {"": {PLAIN: self.plain}}
+        # the lanes of each key that was asked for, by their name
+        self._keyed: dict[str, dict[str | None, Row]] = {}
+        self.share_out()
+
+    def share_out(self) -> None:
+        """Follow the fairness key of the queue. While that changes, no task may be in line."""
+        policy = self.queue.policy
+        must(not self.size, "a line is empty while its shares change", self.queue.name)
+        self.fair = FairShares(policy.fair_weights) if policy.fair_by else None
+        self.plain.share = None
 
     def lane(self, name: LaneName) -> tuple[Lane, bool]:
         """Return the lane of this name, and whether it was created just now."""
@@ -276,47 +332,80 @@ class ReadyQueue:
             return lane, False
         lane = self.lanes[name] = Lane(self.queue, name)
         self._by_key.setdefault(lane.key, {})[name] = lane
+        if lane.is_picky:
+            self.picky[lane] = None
         if lane.task_name is not None and lane.task_name not in self.named:
-            self.named[lane.task_name] = Row(self.queue)
-        self._row(lane).lanes[name] = lane
+            self.named[lane.task_name] = Row()
+        self._row(lane).lanes[lane] = None
+        if lane.key in self._keyed:
+            self._keyed[lane.key].setdefault(lane.task_name, Row()).lanes[lane] = None
         return lane, True
 
     def of_key(self, key: str) -> Iterable[Lane]:
         return self._by_key.get(key, {}).values()
 
+    def all(self, tasks: dict[TaskId, Task]) -> Iterator[Task]:
+        """Yield all ready tasks, in no order."""
+        for lane in self.lanes.values():
+            for task_id in set(lane):
+                task = tasks.get(task_id)
+                if task is not None and task.lane is lane:
+                    yield task
+
     def push(self, entering: Sequence[Task], lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        if self.fair is not None:
+            lane.share = self.fair.enter(lane.name.share, len(entering))
         lane.push(entering)
         self.size += len(entering)
         if len(self.lanes) > 1:
-            self._row(lane).note(lane, tasks)
+            self._note(lane, tasks)
 
     def remove(self, leaving: Sequence[Task], lane: Lane, tasks: dict[TaskId, Task]) -> None:
         """Remove tasks from their lane. The caller drops the lane if it is empty."""
         lane.remove(leaving, tasks)
         self.size -= len(leaving)
+        if lane.share is not None:
+            self._leave(lane.share, len(leaving))
         if len(self.lanes) > 1:
-            self._row(lane).note(lane, tasks)
+            self._note(lane, tasks)
+
+    def _leave(self, share: FairShare, count: int) -> None:
+        if self.fair is not None:
+            self.fair.leave(share, count)
+            if not self.size:
+                self.fair.clear()
 
     def drop(self, lane: Lane) -> None:
         must(not lane.size and lane is not self.plain, "only empty lanes are dropped", lane.name)
         del self.lanes[lane.name]
+        self.picky.pop(lane, None)
         same_key = self._by_key[lane.key]
         del same_key[lane.name]
-        if not same_key:
-            del self._by_key[lane.key]
         row = self._row(lane)
         row.drop(lane)
         if lane.task_name is not None and not row.lanes:
             del self.named[lane.task_name]
+        if not same_key:
+            del self._by_key[lane.key]
+            self._keyed.pop(lane.key, None)
+        elif lane.key in self._keyed:
+            rows = self._keyed[lane.key]
+            rows[lane.task_name].drop(lane)
+            if not rows[lane.task_name].lanes:
+                del rows[lane.task_name]
 
     def reopen(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        """Include a lane again whose tags are all below their limits."""
-        self._row(lane).note(lane, tasks)
+        """Include a lane again that a gate has let go."""
+        self._note(lane, tasks)
 
     def reorder(self, tasks: dict[TaskId, Task]) -> None:
         """Reorder the lanes after the ageing rule changed."""
-        for row in (self._any, *self.named.values()):
+        keyed = (row for rows in self._keyed.values() for row in rows.values())
+        for row in (self._any, *self.named.values(), *keyed):
             row.reorder(tasks)
+        for lane in self.lanes.values():
+            if lane.closed_by is not None:
+                self.queue.namespace.gates.repark(lane, tasks)
 
     def best(
         self,
@@ -332,59 +421,64 @@ class ReadyQueue:
         """
         if not self.size:
             return None
-        if keys:
-            return self._best_of_keys(keys, is_shut, tasks, names)
-        best = self._any.best(is_shut, tasks)
-        if self.named:
-            ageing_us = self.queue.policy.ageing_us
-            for name in self.named if names is None else sorted(self.named.keys() & names):
-                task = self.named[name].best(is_shut, tasks)
-                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
-                    best = task
-        return best
-
-    def _best_of_keys(
-        self,
-        keys: tuple[str, ...],
-        is_shut: Callable[[Lane], bool],
-        tasks: dict[TaskId, Task],
-        names: frozenset[str] | None,
-    ) -> Task | None:
         best = None
-        ageing_us = self.queue.policy.ageing_us
+        for row in self._rows_of_keys(keys, names) if keys else self._rows(names):
+            found = row.best(is_shut, tasks)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else best[1]
+
+    def _rows(self, names: frozenset[str] | None) -> Iterable[Row]:
+        """Return the rows that have what a worker of any key takes, which knows these names."""
+        if not self.named:
+            return (self._any,)
+        named = self.named if names is None else sorted(self.named.keys() & names)
+        return (self._any, *(self.named[name] for name in named))
+
+    def _rows_of_keys(self, keys: tuple[str, ...], names: frozenset[str] | None) -> Iterator[Row]:
+        """Yield the rows that have what a worker of these keys takes, which knows these names."""
         for key in keys:
-            for lane in self._by_key.get(key, {}).values():
-                if lane.closed_by or (lane.avoid and is_shut(lane)):
-                    continue
-                if names is not None and lane.task_name is not None and lane.task_name not in names:
-                    continue
-                task = lane.head(tasks)
-                if task and (best is None or order(task, ageing_us) < order(best, ageing_us)):
-                    best = task
-        return best
+            if key in self._by_key:
+                rows = self._keyed.get(key) or self._gather(key)
+                for name, row in rows.items():
+                    if name is None or names is None or name in names:
+                        yield row
+
+    def _gather(self, key: str) -> dict[str | None, Row]:
+        """Return the rows of a key that no worker asked for before."""
+        rows = self._keyed[key] = {}
+        for lane in self._by_key[key].values():
+            rows.setdefault(lane.task_name, Row()).lanes[lane] = None
+        return rows
 
     def _row(self, lane: Lane) -> Row:
         return self._any if lane.task_name is None else self.named[lane.task_name]
 
+    def _note(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
+        """Update the heaps after the head of a lane may have changed."""
+        self._row(lane).note(lane, tasks)
+        if self._keyed and lane.key in self._keyed:
+            self._keyed[lane.key][lane.task_name].note(lane, tasks)
+
 
 class Row:
-    """Lanes among which a worker of any key takes the best: those of one name, or of any.
+    """Lanes among which a worker takes the best: those of one name, or of any, and of some keys.
 
-    `_heads` is a heap of lane heads, used only while there are several lanes. Its entries grow
-    stale and are skipped.
+    `_heads` is a heap of lane heads, used only while there are several lanes. An entry whose place
+    is not the one in `lanes` is stale and skipped. The others are as low as the true places, or
+    lower: a lane that moves back is put right when it comes up.
     """
 
-    __slots__ = ("_has_heads", "_heads", "_serial", "lanes", "queue")
+    __slots__ = ("_has_heads", "_heads", "_serial", "lanes")
 
-    def __init__(self, queue: Queue) -> None:
-        self.queue = queue
-        self.lanes: dict[LaneName, Lane] = {}
+    def __init__(self) -> None:
+        self.lanes: dict[Lane, int | None] = {}  # with the places that stand for them in the heap
         self._heads: list[tuple[int, int, Lane]] = []
         self._has_heads = False
         self._serial = 0
 
     def drop(self, lane: Lane) -> None:
-        del self.lanes[lane.name]
+        del self.lanes[lane]
         if len(self.lanes) <= 1:
             self._forget_heads()
 
@@ -393,27 +487,37 @@ class Row:
         if len(self.lanes) > 1:
             self._note_all_heads(tasks)
 
-    def best(self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]) -> Task | None:
-        """Return the best task in the open lanes for which `is_shut` is false."""
+    def best(
+        self, is_shut: Callable[[Lane], bool], tasks: dict[TaskId, Task]
+    ) -> tuple[int, Task] | None:
+        """Return the best task in the open lanes for which `is_shut` is false, with its place."""
         if len(self.lanes) == 1:
-            [lane] = self.lanes.values()
-            if lane.closed_by or (lane.avoid and is_shut(lane)):
+            [lane] = self.lanes
+            if lane.closed_by or (lane.is_picky and is_shut(lane)):
                 return None
-            return lane.head(tasks)
+            task = lane.head(tasks)
+            return None if task is None else (lane.place(task), task)
+        if not self._has_heads:
+            self._note_all_heads(tasks)
         passed_over = []
         found = None
-        ageing_us = self.queue.policy.ageing_us
         while self._heads and found is None:
-            head_order, _, lane = self._heads[0]
-            task = None if lane.closed_by else lane.head(tasks)
-            if task is None or order(task, ageing_us) != head_order:
+            noted, _, lane = self._heads[0]
+            if self.lanes.get(lane) != noted:
                 heappop(self._heads)
-                if lane.noted == head_order:
-                    lane.noted = None
-            elif lane.avoid and is_shut(lane):
+                continue
+            task = None if lane.closed_by else lane.head(tasks)
+            if task is None:
+                heappop(self._heads)
+                self.lanes[lane] = None
+            elif (place := lane.place(task)) != noted:
+                self._serial += 1
+                self.lanes[lane] = place
+                heapreplace(self._heads, (place, self._serial, lane))
+            elif lane.is_picky and is_shut(lane):
                 passed_over.append(heappop(self._heads))
             else:
-                found = task
+                found = place, task
         for entry in passed_over:
             heappush(self._heads, entry)
         return found
@@ -425,11 +529,11 @@ class Row:
         if not self._has_heads:
             self._note_all_heads(tasks)
         elif not lane.closed_by and (task := lane.head(tasks)) is not None:
-            head_order = order(task, self.queue.policy.ageing_us)
-            if head_order != lane.noted:
-                lane.noted = head_order
+            place, noted = lane.place(task), self.lanes[lane]
+            if noted is None or place < noted:
+                self.lanes[lane] = place
                 self._serial += 1
-                heappush(self._heads, (head_order, self._serial, lane))
+                heappush(self._heads, (place, self._serial, lane))
                 if len(self._heads) > 2 * len(self.lanes) + _STALE_ENTRIES_FREE:
                     self._note_all_heads(tasks)
 
@@ -440,11 +544,10 @@ class Row:
     def _note_all_heads(self, tasks: dict[TaskId, Task]) -> None:
         self._heads.clear()
         self._has_heads = True
-        ageing_us = self.queue.policy.ageing_us
-        for lane in self.lanes.values():
+        for lane in self.lanes:
             task = None if lane.closed_by else lane.head(tasks)
-            lane.noted = None if task is None else order(task, ageing_us)
-            if lane.noted is not None:
+            place = self.lanes[lane] = None if task is None else lane.place(task)
+            if place is not None:
                 self._serial += 1
-                self._heads.append((lane.noted, self._serial, lane))
+                self._heads.append((place, self._serial, lane))
         heapify(self._heads)

@@ -11,17 +11,19 @@ one that has been so for longest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from jackalope.core.limits import DEPARTED_WORKERS_MAX
+from jackalope.core.limits import DEPARTED_WORKERS_MAX, WATCHES_PER_TASK_MAX
+from jackalope.core.shapes.needs import matches
 from jackalope.core.state.timers import Timers
 
 if TYPE_CHECKING:
     from jackalope.core.ids import TaskId
+    from jackalope.core.shapes.needs import Needs
     from jackalope.core.state.groups import Group
     from jackalope.core.state.queue import Namespace
     from jackalope.core.state.ready_queue import Lane
@@ -86,6 +88,7 @@ class Worker:
         "is_draining",
         "is_ready",
         "joined_us",
+        "kept_for",
         "keys",
         "labels",
         "lease_us",
@@ -93,6 +96,8 @@ class Worker:
         "names",
         "namespace",
         "queues",
+        "reserved",
+        "resources",
         "secret",
         "session",
         "share",
@@ -111,6 +116,9 @@ class Worker:
         self.names: frozenset[str] | None = None
         self.slots = 0
         self.labels: dict[str, str] = {}
+        self.resources: dict[str, int] = {}  # how much of what it has, in thousandths
+        self.reserved: Lane | None = None  # the lane for which it is kept free; see `placement`
+        self.kept_for = 0  # the order of the task of that lane that was next when it was looked at
         self.stats: dict[str, float] = {}
         self.lease_us = 0
         self.grace_us = 0
@@ -129,6 +137,34 @@ class Worker:
         self.crew: Crew | None = None
         self.load: int | None = None
         self.group: Group | None = None  # the group of a pool that it belongs to, if it does
+
+    @property
+    def used(self) -> Mapping[str, int]:
+        """Return how much of its resources the tasks take that it holds. The book keeps it."""
+        return self.namespace.used.get(self.id, _NOTHING)
+
+    def left(self, resource: str) -> int:
+        return self.resources.get(resource, 0) - self.used.get(resource, 0)
+
+    def can_host(self, needs: Needs) -> bool:
+        """Return whether it could take a task of these needs if it had nothing else to do."""
+        has = self.resources
+        for name, amount in needs.resources:
+            if has.get(name, 0) < amount:
+                return False
+        return matches(self.labels, needs.labels) == len(needs.labels)
+
+    def has_left(self, needs: Needs) -> bool:
+        """Return whether what is left of its resources is enough for these needs."""
+        has, used = self.resources, self.used
+        return all(
+            has.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs.resources
+        )
+
+    def is_there(self) -> bool:
+        """Return whether it takes tasks, now or when it has room again."""
+        is_asking = bool(self.session and (self.slots or self.claims))
+        return is_asking and self.is_ready and not self.is_draining and self.crew is not None
 
     def place(self) -> None:
         """Update its position after its load or room changed."""
@@ -156,6 +192,9 @@ class Worker:
             return min(room, self.share.room())
         return room
 
+
+#: What is used of the resources of a worker that holds nothing which needs any.
+_NOTHING: dict[str, int] = {}
 
 #: The workers of a load that none has.
 _NOBODY: dict[str, Worker] = {}
@@ -222,6 +261,11 @@ class Crew:
                     return worker
         return None
 
+    def with_room(self) -> Iterator[Worker]:
+        """Yield the workers with room, in no order."""
+        for bucket in self._by_load.values():
+            yield from bucket.values()
+
     def deal(self, count: int) -> list[Worker]:
         """Return the workers that the next tasks go to, in their order, while there is room.
 
@@ -284,6 +328,12 @@ class Roster:
         # workers that are gone, latest last, with when and why
         self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
         self.shares: dict[int, Share] = {}  # slots that several workers have together
+        # the workers that are kept free, by the lanes they are kept for, and the lanes for which
+        # there was none; see `placement`
+        self.reserved: dict[Lane, Worker] = {}
+        self.unreserved: dict[Lane, None] = {}
+        # the worker that had the last task of each namespace, queue and sticky value
+        self.sticky: dict[tuple[str, str, str], str] = {}
         self._crews: dict[CrewName, Crew] = {}
 
     def enroll(
@@ -373,7 +423,10 @@ class Roster:
     def has_other(self, namespace: str, queue: str, lane: Lane, worker: str) -> bool:
         """Return whether another worker, busy or not, takes the tasks of a lane."""
         return any(
-            member.id != worker and not member.is_draining and bool(member.slots or member.claims)
+            member.id != worker
+            and not member.is_draining
+            and bool(member.slots or member.claims)
+            and (lane.needs is None or member.can_host(lane.needs))
             for crew in self.crews(namespace, queue)
             if crew.takes(lane)
             for member in crew.members.values()
@@ -427,3 +480,51 @@ class Fanout:
             and worker.id != self.owner
             and worker.id not in self.shunned
         )
+
+
+# Watches: the sessions to notify when a task ends, and of its progress until then. A session that
+# comes back watches again, and is notified at once of what has ended meanwhile.
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The progress of an attempt, as reported by its worker. Not durable."""
+
+    fence: int
+    at_us: int
+    percent: float | None
+    note: str
+
+
+class Watches:
+    """The sessions that watch each task, and whether they asked for its progress too."""
+
+    def __init__(self) -> None:
+        self.by_task: dict[TaskId, dict[int, bool]] = {}
+        self._by_session: dict[int, dict[TaskId, None]] = {}
+
+    def add(self, task_id: TaskId, session: int, *, progress: bool) -> None:
+        """Add a watch. The session's latest choice about progress counts."""
+        self.by_task.setdefault(task_id, {})[session] = progress
+        self._by_session.setdefault(session, {})[task_id] = None
+
+    def has_room(self, task_id: TaskId, session: int) -> bool:
+        """Return whether a session may watch a task; true if it already does."""
+        sessions = self.by_task.get(task_id, {})
+        return len(sessions) < WATCHES_PER_TASK_MAX or session in sessions
+
+    def take(self, task_id: TaskId) -> Iterable[int]:
+        """Remove and return the sessions that watch a task."""
+        sessions = self.by_task.pop(task_id, {})
+        for session in sessions:
+            watched = self._by_session[session]
+            del watched[task_id]
+            if not watched:
+                del self._by_session[session]
+        return sessions
+
+    def forget_session(self, session: int) -> None:
+        for task_id in self._by_session.pop(session, {}):
+            sessions = self.by_task[task_id]
+            del sessions[session]
+            if not sessions:
+                del self.by_task[task_id]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+
+from jackalope.core.lifecycle import ENDED
 from jackalope.core.limits import RUNS_PER_SCHEDULE_MAX
 from jackalope.core.records import (
     ScheduleDeclared,
@@ -12,7 +15,7 @@ from jackalope.core.records import (
     ScheduleResumed,
     SlotsMissed,
 )
-from jackalope.core.shapes.schedule import Run, Schedule
+from jackalope.core.shapes.schedule import Run, RunKind, Schedule, with_slot
 from jackalope.core.state.book import Book
 
 
@@ -58,6 +61,15 @@ def schedule_fired(book: Book, record: ScheduleFired) -> None:
     schedule.next_us = record.next_us
     schedule.fired += 1
     _mark(book, schedule)
+    if record.after_us < 0:
+        return  # Nodes of earlier levels know nothing of the rest.
+    if record.how is not RunKind.TRIGGER:
+        schedule.spans = with_slot(schedule.spans, record.slot_us, record.after_us)
+    task = book.tasks.get(record.task)
+    if task is not None and task.state not in ENDED and not task.options.schedule:
+        task.options = msgspec.structs.replace(task.options, schedule=record.name)
+        task.queue.namespace.runs.setdefault(record.name, {})[task.id] = None
+        book.mark((task,))
 
 
 def slots_missed(book: Book, record: SlotsMissed) -> None:

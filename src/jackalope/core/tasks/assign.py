@@ -11,7 +11,7 @@ had been assigned alone. A list ends where giving a task changes more than the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from heapq import heappop, heappush
 
@@ -19,6 +19,7 @@ from jackalope.core.context import Context
 from jackalope.core.effects import Assignment, DrainAsked, SendToSession
 from jackalope.core.ids import is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
+from jackalope.core.placement import fit as placement
 from jackalope.core.records import (
     SINCE,
     AttemptAssigned,
@@ -28,7 +29,7 @@ from jackalope.core.records import (
 )
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.shapes.flow import NodeState
-from jackalope.core.state.queue import Queue
+from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.ready_queue import Lane, ReadyQueue, order
 from jackalope.core.state.roster import Consumer, Crew, Worker
 from jackalope.core.task import BlobRef, Task
@@ -40,19 +41,21 @@ FENCES_PER_BLOCK = 2**20
 Gift = tuple[int, Task, Worker, int]
 
 
-def offer_tags(ctx: Context, task: Task) -> None:
-    """Re-offer lanes after the tags of a task were released."""
-    for tag in task.options.tags:
-        ctx.agenda.lanes.update(task.queue.namespace.limited_lanes.get(tag, {}))
+def offer_freed(ctx: Context) -> None:
+    """Re-offer what waits in namespaces in which attempts have ended that were the last allowed."""
+    freed, ctx.book.freed = ctx.book.freed, {}
+    for namespace in freed:
+        for queue in namespace.queues.values():
+            if queue.line.size:
+                ctx.agenda.offer_queue(queue)
 
 
 def offer_shunned(ctx: Context, worker: Worker) -> None:
-    """Re-offer lanes whose tasks avoid another worker, now that this one is unavailable."""
+    """Re-offer lanes whose tasks not every worker may take, now that this one is unavailable."""
     for name in worker.queues:
         queue = worker.namespace.queues.get(name)
         if queue is not None:
-            lanes = queue.line.lanes.values()
-            ctx.agenda.lanes.update({lane: None for lane in lanes if lane.avoid})
+            ctx.agenda.lanes.update(queue.line.picky)
 
 
 def drain(ctx: Context, worker: Worker) -> None:
@@ -67,6 +70,8 @@ def drain(ctx: Context, worker: Worker) -> None:
 def serve(ctx: Context) -> None:
     """Assign what the command touched: the best task first, to the least loaded worker."""
     agenda = ctx.agenda
+    if ctx.book.freed:
+        offer_freed(ctx)
     if ctx.pools.by_name or ctx.fanouts or agenda.rest:  # Else there is nothing to look at.
         for look in ctx.rooms.before_assign:
             look(ctx)
@@ -82,6 +87,9 @@ def serve(ctx: Context) -> None:
     agenda.workers = {}
     for worker in workers:
         feed(ctx, worker)
+    if ctx.roster.reserved:
+        for worker in placement.review(ctx.roster, ctx.book.tasks):
+            agenda.feed(worker)
 
 
 def feed(ctx: Context, worker: Worker) -> None:
@@ -99,7 +107,7 @@ def _feed_some(ctx: Context, worker: Worker, lines: list[ReadyQueue], count: int
         lane, crew = lines[0].plain, worker.crew
         if crew is None or not crew.takes(lane):
             return False
-        tasks = lane.first(count, ctx.book.tasks)
+        tasks = lane.first(min(count, worker.namespace.attempts_left()), ctx.book.tasks)
         _give(ctx, [worker] * len(tasks), tasks)
         return True
     return _feed_one(ctx, worker, lines)
@@ -107,20 +115,31 @@ def _feed_some(ctx: Context, worker: Worker, lines: list[ReadyQueue], count: int
 
 def _feed_one(ctx: Context, worker: Worker, lines: list[ReadyQueue]) -> bool:
     """Assign the best task of several lines to a worker, and return whether there was one."""
-    best = None
+    best, least = None, 0
     is_shut = partial(_is_shut, ctx, worker)
+    takes_turns = len(lines) > 1 and _take_turns(worker.namespace, worker.queues)
     for line in lines:
         task = line.best(worker.keys, is_shut, ctx.book.tasks, worker.names)
-        if task is not None and (best is None or order(task, 0) < order(best, 0)):
-            best = task
+        if task is not None:
+            place = order(task, 0) + (line.queue.turn.place if takes_turns else 0)
+            if best is None or place < least:
+                best, least = task, place
     if best is not None:
         _give(ctx, (worker,), (best,))
     return best is not None
 
 
+def _take_turns(namespace: Namespace, queues: Iterable[str]) -> bool:
+    """Return whether queues take turns, because one of them has a weight."""
+    return bool(namespace.weighted) and not namespace.weighted.keys().isdisjoint(queues)
+
+
 def _lines(worker: Worker) -> list[ReadyQueue]:
     """Return the lines of the worker's queues that give out tasks."""
-    lines, queues = [], worker.namespace.queues
+    lines: list[ReadyQueue] = []
+    queues = worker.namespace.queues
+    if worker.namespace.is_at_limit():
+        return lines
     for name in worker.queues:
         queue = queues.get(name)
         if queue is not None and queue.line.size and not queue.paused_by:
@@ -131,16 +150,19 @@ def _lines(worker: Worker) -> list[ReadyQueue]:
 def _serve_lane(ctx: Context, lane: Lane) -> None:
     """Assign the tasks of a lane while it is open and a worker has room."""
     crews = _crews(ctx, lane)
-    if not crews and not lane.avoid:
+    if not crews and not lane.is_picky:
         return
-    is_plain = len(crews) == 1 and not lane.avoid and not ctx.agenda.workers
+    is_plain = len(crews) == 1 and not lane.is_picky and not ctx.agenda.workers
+    namespace = lane.queue.namespace
     while lane.size and not lane.closed_by and not lane.queue.paused_by:
+        if namespace.is_at_limit():
+            return
         if is_plain:
-            workers = crews[0].deal(lane.size)
+            workers = crews[0].deal(min(lane.size, namespace.attempts_left()))
             if not workers:
                 return
             _give(ctx, workers, lane.first(len(workers), ctx.book.tasks))
-        elif (worker := _least_loaded(ctx, lane, crews)) is not None:
+        elif (worker := _choose(ctx, lane, crews)) is not None:
             _give_next(ctx, lane, worker)
         else:
             return
@@ -149,26 +171,39 @@ def _serve_lane(ctx: Context, lane: Lane) -> None:
 def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
     """Assign the tasks of several lanes, the best of all first.
 
-    Within a queue its ageing rule decides which that is; across queues only priority and rank are
-    comparable. Room only shrinks meanwhile, so a lane without room is done.
+    Within a queue its shares and its ageing rule decide which that is; across queues only priority
+    and rank are comparable, unless they take turns by their weights. Room only shrinks meanwhile,
+    so a lane without room is done.
     """
     heads: dict[Queue, list[tuple[int, int, Lane, Task]]] = {}
     crews = [_crews(ctx, lane) for lane in lanes]
 
     def note(number: int, lane: Lane) -> None:
-        task = None if lane.closed_by or lane.queue.paused_by else lane.head(ctx.book.tasks)
+        queue = lane.queue
+        is_shut = lane.closed_by or queue.paused_by or queue.namespace.is_at_limit()
+        task = None if is_shut else lane.head(ctx.book.tasks)
         if task is not None:
-            entry = (order(task, lane.queue.policy.ageing_us), number, lane, task)
+            entry = (lane.place(task), number, lane, task)
             heappush(heads.setdefault(lane.queue, []), entry)
 
     for number, lane in enumerate(lanes):
         note(number, lane)
+    takes_turns = any(_take_turns(queue.namespace, (queue.name,)) for queue in heads)
+
+    def precedence(queue: Queue) -> int:
+        own = order(heads[queue][0][3], 0)
+        return own + queue.turn.place if takes_turns else own
+
     while heads:
-        queue = min(heads, key=lambda queue: order(heads[queue][0][3], 0))
-        _, number, lane, _ = heappop(heads[queue])
+        queue = min(heads, key=precedence)
+        place, number, lane, task = heappop(heads[queue])
         if not heads[queue]:
             del heads[queue]
-        worker = None if lane.closed_by else _least_loaded(ctx, lane, crews[number])
+        if lane.share is not None and task.lane is lane and lane.place(task) != place:
+            note(number, lane)  # Its share has had a turn.
+            continue
+        is_shut = lane.closed_by or queue.namespace.is_at_limit()
+        worker = None if is_shut else _choose(ctx, lane, crews[number])
         if worker is not None:
             _give_next(ctx, lane, worker)
             note(number, lane)
@@ -210,14 +245,33 @@ def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> Non
             latest.pop(worker, None)
             latest[worker] = None
         given.append((fence, task, worker, 0 if has_slot else _use_claim(ctx, worker)))
-        if task.options.tags or worker.share is not None or (consumer and _begins(task, consumer)):
+        is_gated = task.lane is not None and task.lane.gates
+        is_lone = is_gated or task.options.needs or worker.share is not None
+        if is_lone or (consumer and _begins(task, consumer)):
             break
     if given:
+        _note_turns(given)
         ctx.record_all(records)
         for gift in given:
             _send(ctx, *gift)
         for worker in latest:
             _place(worker)
+        _, task, worker, _ = given[-1]
+        if task.options.needs is not None:  # Such a task is given alone.
+            placement.note_given(ctx.roster, task, worker)
+
+
+def _note_turns(given: Sequence[Gift]) -> None:
+    """Let the share of each task, and its queue, have had a turn, if they take turns."""
+    queue = given[0][1].queue
+    fair, namespace = queue.line.fair, queue.namespace
+    if fair is not None:
+        for _, task, _, _ in given:
+            if task.lane is not None and task.lane.share is not None:
+                fair.serve(task.lane.share)
+    if namespace.weighted:
+        for _ in given:
+            namespace.clock.serve(queue.turn)
 
 
 def _can_go(ctx: Context, task: Task, fence: int, *, is_first: bool) -> bool:
@@ -247,8 +301,15 @@ def _use_claim(ctx: Context, worker: Worker) -> int:
 
 
 def _is_shut(ctx: Context, worker: Worker, lane: Lane) -> bool:
-    """Return whether the tasks of a lane, which failed on this worker, can wait for another."""
-    queue = lane.queue
+    """Return whether the tasks of a lane wait for another worker than this one.
+
+    Those that failed on this one do, and those whose needs it does not meet just now.
+    """
+    queue, needs = lane.queue, lane.needs
+    if needs is not None and not placement.can_take(
+        ctx.roster, ctx.book.tasks, worker, lane, needs
+    ):
+        return True
     return lane.avoid == worker.id and ctx.roster.has_other(
         queue.namespace.name, queue.name, lane, worker.id
     )
@@ -259,6 +320,18 @@ def _crews(ctx: Context, lane: Lane) -> list[Crew]:
     queue = lane.queue
     crews = ctx.roster.serving.get((queue.namespace.name, queue.name))
     return [crew for crew in crews.values() if crew.takes(lane)] if crews else []
+
+
+def _choose(ctx: Context, lane: Lane, crews: list[Crew]) -> Worker | None:
+    """Return the worker that the next task of a lane goes to, if one has room."""
+    needs = lane.needs
+    if needs is None:
+        return _least_loaded(ctx, lane, crews)
+    worker = placement.best_fit(ctx.roster, ctx.book.tasks, lane, needs, crews)
+    worker = worker or (_only_one(ctx, lane) if lane.avoid else None)
+    if worker is None:
+        placement.reserve(ctx.roster, ctx.book.tasks, lane, needs)
+    return worker
 
 
 def _least_loaded(ctx: Context, lane: Lane, crews: list[Crew]) -> Worker | None:
@@ -353,5 +426,3 @@ def _begin(ctx: Context, task: Task, worker: Worker, consumer: Consumer) -> None
     elif not isinstance(task.payload, BlobRef):
         consumer.credit -= 1
         ctx.end_tasks((AttemptFinished(ctx.now_us, task.id),))
-        if task.options.tags:
-            offer_tags(ctx, task)

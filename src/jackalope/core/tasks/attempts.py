@@ -26,25 +26,34 @@ from jackalope.core.commands import (
     Verdict,
 )
 from jackalope.core.context import Context, Missing
+from jackalope.core.durations import SECOND, format_duration
 from jackalope.core.effects import Accepted
 from jackalope.core.ids import NO_TASK, TaskId, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
 from jackalope.core.limits import (
+    CLOSED_US_MAX,
     ERROR_CHARS_MAX,
     INLINE_BYTES_MAX,
+    NAME_CHARS_MAX,
     NOTE_CHARS_MAX,
     RETRIES_ASKED_MAX,
     TIME_US_MAX,
 )
 from jackalope.core.policy import Done, OnLost
-from jackalope.core.records import AttemptEnded, AttemptFinished, AttemptStarted, SignalAdvanced
+from jackalope.core.records import (
+    SINCE,
+    AttemptEnded,
+    AttemptFinished,
+    AttemptStarted,
+    SignalAdvanced,
+)
+from jackalope.core.records.limits import GatesClosed
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.exchange import Overflow
 from jackalope.core.state.flows import WITH_FLOW, is_held_back
-from jackalope.core.state.roster import Worker
-from jackalope.core.state.watches import Progress
+from jackalope.core.state.gates import gate_text
+from jackalope.core.state.roster import Progress, Worker
 from jackalope.core.task import BlobRef, Body, Error, Signal, Stage, Task, is_blob, lease_of
-from jackalope.core.tasks.assign import offer_tags
 from jackalope.core.tasks.submit import become, trim
 from jackalope.core.tasks.watches import tell_progress
 
@@ -243,8 +252,6 @@ def end_attempt(
         traits = task.queue.traits
         if traits is not None and traits.overflow is Overflow.DROP_HEAD:
             ctx.agenda.add(trim, task.queue)  # It may be too long now that the task is back.
-    if task.options.tags:
-        offer_tags(ctx, task)
 
 
 def lease(worker: Worker, task_id: TaskId, fence: int) -> Task | Refusal:
@@ -281,8 +288,6 @@ def _finish(ctx: Context, finished: list[AttemptFinished]) -> None:
     for task, record, _ in endings:
         if ctx.progress:
             ctx.progress.pop(task.id, None)
-        if task.options.tags:
-            offer_tags(ctx, task)
         if task.queue.policy.result_becomes and isinstance(record, AttemptFinished):
             become(ctx, task, record.result)
 
@@ -298,9 +303,33 @@ def _fail(ctx: Context, task: Task, fail: Fail) -> None:
             ctx.record(AttemptStarted(ctx.now_us, task.id))  # It must count as begun: it crashed.
         end_attempt(ctx, task, Event.LOSE, after_crash(task, ctx.now_us), error=error)
         return
+    if fail.verdict is Verdict.THROTTLED:
+        _throttle(ctx, task, fail)
+        return
     retry_after_us = min(fail.retry_after_us, TIME_US_MAX)
     decision = after_failure(task, ctx.now_us, Verdict(fail.verdict), retry_after_us)
     end_attempt(ctx, task, Event.FAIL, decision, error=error)
+
+
+def _throttle(ctx: Context, task: Task, fail: Fail) -> None:
+    """Let no task with the key start for a while. That counts as no failure."""
+    wait_us = min(fail.retry_after_us, CLOSED_US_MAX) if fail.retry_after_us > 0 else SECOND
+    if ctx.level < SINCE[GatesClosed]:
+        release(ctx, task, after_us=wait_us)
+        return
+    namespace, until_us, key = task.queue.namespace, ctx.now_us + wait_us, fail.key
+    gates = tuple(
+        gate_text(name)
+        for name, _ in namespace.gates.names(task)
+        if name[0] and key and (key in (name[0], *namespace.gates.limits[name[0]].settings.keys))
+    )
+    if gates:
+        by = lease_of(task).worker
+        ctx.record(GatesClosed(ctx.now_us, namespace.name, gates, until_us, by))
+    again = _AGAIN if gates else Decision(State.SCHEDULED, None, until_us)
+    of = f" {key[:NAME_CHARS_MAX]}" if key else ""
+    cause = f"throttled{of} for {format_duration(wait_us)}"
+    end_attempt(ctx, task, Event.THROTTLE, as_asked(task) or again, cause=cause)
 
 
 # Retries: the next state of a task whose attempt did not succeed.

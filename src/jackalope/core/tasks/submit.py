@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from jackalope.core.cache import single_flight
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.commands.base import Limited, Namespaced
 from jackalope.core.context import Context, Missing
+from jackalope.core.contracts.fit import Answer, submit_checked
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.ids import ID_BYTES, TaskId, id_text, is_volatile, successor_id
 from jackalope.core.lifecycle import ENDED, Event, Reason, State
@@ -28,12 +30,14 @@ from jackalope.core.limits import (
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
-from jackalope.core.namespaces import not_kept, open_queue
+from jackalope.core.namespaces import not_kept, open_queue, take_within
 from jackalope.core.pacing import submits as pacing
 from jackalope.core.policy import CALLBACKS_POLICY, Policy
-from jackalope.core.records import CALLBACKS_LEVEL, QueueDeclared, TaskSubmitted
+from jackalope.core.records import QueueDeclared, TaskSubmitted
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.callback import CALLBACKS_QUEUE, OWN_QUEUE, Trigger, callback_problems
+from jackalope.core.shapes.keys import fill_in, key_problems
+from jackalope.core.shapes.needs import needs_problems
 from jackalope.core.shapes.pace import Pace, Pacing, pace_problems
 from jackalope.core.shapes.request import IDENTITY_BYTES, Same, how_run
 from jackalope.core.state.queue import Queue
@@ -50,12 +54,12 @@ from jackalope.core.task import (
     is_blob,
     is_same_body,
     is_same_but_for_trace,
+    size_of,
+    with_needs,
 )
 from jackalope.core.tasks.assign import serve
+from jackalope.core.tasks.levels import too_old_for_callbacks, too_old_for_options
 from jackalope.core.values import value_problem
-
-#: What is said about one task: why not, by which it is served, or nothing.
-Answer = Refusal | Served | None
 
 _HELD, _READY, _RUN = State.HELD, State.READY, Same.RUN
 
@@ -72,14 +76,19 @@ def submit_tasks(ctx: Context, command: SubmitTasks) -> Accepted | AcceptedReque
         return Accepted(count)
     refused: list[tuple[int, Refusal]] = []
     served: list[tuple[int, Served]] = []
+    warnings: list[tuple[int, str]] = []
     for number, answer in enumerate(answers):
         if isinstance(answer, Served):
             served.append((number, answer))
+        elif isinstance(answer, str):
+            warnings.append((number, answer))
         elif answer is not None:
             ctx.book.drop_blob(specs[number].payload)
             refused.append((number, answer))
-    if served:
-        return AcceptedRequests(count - len(refused), tuple(refused), tuple(served))
+    if served or warnings:
+        return AcceptedRequests(
+            count - len(refused), tuple(refused), tuple(served), tuple(warnings)
+        )
     return Accepted(count - len(refused), tuple(refused))
 
 
@@ -233,7 +242,7 @@ def _end_of_alone(ctx: Context, specs: list[TaskSpec], begin: int, end: int | No
         if spec.queue != queue or spec.id in tasks or spec_problems(spec):
             return index
         if spec.options is not None:
-            if _is_linked(spec.options):
+            if _is_linked(spec.options) or too_old_for_options(ctx, spec.options):
                 return index
             if spec.options == NO_OPTIONS:
                 spec.options = None
@@ -260,6 +269,7 @@ def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Answer:
     if problems:
         is_large = problems[0].startswith("payload: ") and type(spec.payload) is bytes
         code = Code.TOO_LARGE if is_large else Code.INVALID
+        problems += callbacks_wrong(ctx, command, spec)
         return Refusal(code, "task not accepted. " + "; ".join(problems))
     existing = ctx.book.tasks.get(spec.id)
     if existing is not None:
@@ -269,6 +279,7 @@ def _submit_one(ctx: Context, command: SubmitTasks, spec: TaskSpec) -> Answer:
         refusal = _check_links(ctx, command, spec.options)
         refusal = refusal or check_callbacks(ctx, command, spec)
         refusal = refusal or open_callbacks(ctx, command, (spec,))
+        refusal = refusal or too_old_for_options(ctx, spec.options)
         if refusal is not None:
             return refusal
     return next(iter(_submit(ctx, command, [spec])), None)
@@ -283,6 +294,14 @@ def _submit(ctx: Context, command: SubmitTasks, specs: list[TaskSpec]) -> Sequen
     queue = open_queue(ctx, command.namespace, specs[0].queue, command.by)
     if not isinstance(queue, Queue):
         return [queue] * len(specs)
+    if not queue.contracts:
+        return _submit_fitting(ctx, command, specs, queue)
+    return submit_checked(queue, specs, lambda fit: _submit_fitting(ctx, command, fit, queue))
+
+
+def _submit_fitting(
+    ctx: Context, command: SubmitTasks, specs: list[TaskSpec], queue: Queue
+) -> Sequence[Answer]:
     options = specs[0].options
     if queue.policy.same is _RUN and (options is None or not _is_linked(options)):
         return _take_in(ctx, specs, queue, command.by)
@@ -308,13 +327,20 @@ def _serve_or_take_in(ctx: Context, command: SubmitTasks, spec: TaskSpec, queue:
 def _take_in(
     ctx: Context, specs: list[TaskSpec], queue: Queue, by: str
 ) -> Sequence[Refusal | None]:
-    """Accept tasks as their own, as many as there is room for.
-
-    Returns:
-        An answer for each of them; nothing if all are accepted.
-    """
+    """Accept tasks as far as there is room; return an answer for each, or nothing for all."""
     if queue.traits is not None and queue.is_volatile():
         return [not_kept(queue)] * len(specs)
+    if not queue.namespace.has_quotas:
+        return _take_in_by_depth(ctx, specs, queue, by)
+    take = partial(_take_in_by_depth, ctx, specs, queue, by)
+    return take_within(ctx, queue, [size_of(spec.payload) for spec in specs], take, serve)
+
+
+def _take_in_by_depth(
+    ctx: Context, every: list[TaskSpec], queue: Queue, by: str, some: slice = slice(None)
+) -> Sequence[Refusal | None]:
+    """Accept as many tasks, or some of them, as the depth limit of the queue allows."""
+    specs = every[some]
     limit, taken, count = queue.policy.depth_limit, 0, len(specs)
     if not limit or count <= limit - queue.depth:
         (_begin if specs[0].options is None else _accept)(ctx, specs, queue, by)
@@ -396,7 +422,12 @@ def beginning(options: Options, policy: Policy, state: State, now_us: int) -> tu
 def begin(ctx: Context, queue: Queue, records: list[TaskSubmitted]) -> None:
     """Let tasks of a queue begin, each in the batch that is being filled when it comes."""
     number, fill, size = queue.batch, queue.batch_fill, queue.policy.batch_size
+    if queue.key_names:
+        _fill_in_keys(queue, records)
+    has_needs = bool(queue.policy.needs)
     for record in records:
+        if has_needs:
+            record.spec = with_needs(record.spec, queue.policy)
         is_next = fill >= size
         record.batch = number + is_next
         if record.envelope is None or not is_volatile(record.spec.id):
@@ -407,6 +438,17 @@ def begin(ctx: Context, queue: Queue, records: list[TaskSubmitted]) -> None:
         lane = tasks[record.spec.id].lane
         if lane is not None:
             lanes[lane] = None
+
+
+def _fill_in_keys(queue: Queue, records: list[TaskSubmitted]) -> None:
+    """Give tasks the keys that their submitters left out, if they are to be found."""
+    for record in records:
+        spec, options = record.spec, record.spec.options or NO_OPTIONS
+        found = fill_in(queue.key_names, options.keys, options.headers, spec.payload)
+        if found:
+            # A copy: what was submitted stays as it is, and may be submitted again.
+            record.spec = spec = copy(spec)
+            spec.options = msgspec.structs.replace(options, keys={**options.keys, **found})
 
 
 def trim(ctx: Context, queue: Queue) -> None:
@@ -434,7 +476,8 @@ def _repeat(task: Task, namespace: str, spec: TaskSpec) -> Answer:
         and task.key == spec.key
         and task.priority + task.penalty == spec.priority
         and is_same_body(task.payload, spec.payload)
-        and is_same_but_for_trace(_asked(task.options), _asked(spec.options or NO_OPTIONS))
+        and (spec.options or NO_OPTIONS).keys.items() <= task.options.keys.items()
+        and is_same_but_for_trace(_asked(task, spec), _as_asked(spec.options or NO_OPTIONS))
     )
     if is_same:
         options = task.options
@@ -461,11 +504,19 @@ def _is_of_kind(task: Task, namespace: str, spec: TaskSpec) -> bool:
     )
 
 
-def _asked(options: Options) -> Options:
-    """Return options as submitted, without what the broker has added."""
-    if options.same is None and not options.identity:
+def _asked(task: Task, spec: TaskSpec) -> Options:
+    """Return the options of a task as they were submitted, if it is submitted again as this."""
+    options = _as_asked(task.options)
+    if options.needs is None or (spec.options or NO_OPTIONS).needs is not None:
         return options
-    return msgspec.structs.replace(options, same=None, identity=b"")
+    return msgspec.structs.replace(options, needs=None)  # They are the queue's.
+
+
+def _as_asked(options: Options) -> Options:
+    """Return options as submitted, without what the broker has added."""
+    if options.same is None and not (options.identity or options.keys or options.schedule):
+        return options
+    return msgspec.structs.replace(options, same=None, identity=b"", keys={}, schedule="")
 
 
 def _check_links(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
@@ -505,20 +556,21 @@ def check_alias(ctx: Context, command: Limited, alias: str) -> Refusal | None:
 
 def check_callbacks(ctx: Context, command: Namespaced, spec: TaskSpec) -> Refusal | None:
     """Refuse callbacks that cannot be posted, or that another task might have to post."""
-    options = spec.options
-    if options is None or not options.callbacks:
-        return None
+    if problems := callbacks_wrong(ctx, command, spec):
+        return Refusal(Code.INVALID, "task not accepted. " + "; ".join(problems))
+    return too_old_for_callbacks(ctx) if spec.options and spec.options.callbacks else None
+
+
+def callbacks_wrong(ctx: Context, command: Namespaced, spec: TaskSpec) -> list[str]:
+    """List what is wrong with the callbacks of a task."""
+    if (options := spec.options) is None or not options.callbacks:
+        return []
     problems = callback_problems(options.callbacks, ctx.callback_targets, is_of_queue=False)
     queue = ctx.book.queue(command.namespace, spec.queue)
-    policy = ctx.default_policy if queue is None else queue.policy
-    if (options.same or policy.same) is not _RUN:
-        problems.append(
-            "callbacks: not for a request, which another task may serve; "
-            "declare them in the policy of the queue"
-        )
-    if problems:
-        return Refusal(Code.INVALID, "task not accepted. " + "; ".join(problems))
-    return too_old_for_callbacks(ctx)
+    if (options.same or (queue.policy if queue else ctx.default_policy).same) is not _RUN:
+        instead = "declare them in the policy of the queue"
+        problems.append(f"callbacks: not for a request, which another task may serve; {instead}")
+    return problems
 
 
 def open_callbacks(ctx: Context, command: Namespaced, specs: Sequence[TaskSpec]) -> Refusal | None:
@@ -527,14 +579,6 @@ def open_callbacks(ctx: Context, command: Namespaced, specs: Sequence[TaskSpec])
         return None
     own = open_queue(ctx, command.namespace, CALLBACKS_QUEUE, command.by, CALLBACKS_POLICY)
     return own if isinstance(own, Refusal) else None
-
-
-def too_old_for_callbacks(ctx: Context) -> Refusal | None:
-    """Refuse what a member of the cluster could not read."""
-    if ctx.level >= CALLBACKS_LEVEL:
-        return None
-    message = f"callbacks and triggers need level {CALLBACKS_LEVEL} of the log, which is at "
-    return Refusal(Code.INVALID, f"{message}{ctx.level}; run `jackalope cluster upgrade`")
 
 
 def _check_dependencies(ctx: Context, command: SubmitTasks, options: Options) -> Refusal | None:
@@ -621,10 +665,13 @@ def _option_problems(options: Options) -> list[str]:
         problems.append(f"depends_on: more than {DEPENDENCIES_PER_TASK_MAX}")
     if options.headers and (problem := value_problem(options.headers, HEADERS_BYTES_MAX)):
         problems.append(f"headers: {problem}")
-    if options.flow is not None or options.node is not None:
-        problems.append("flow, node: set by the broker; submit a flow with its nodes instead")
+    if options.flow is not None or options.node is not None or options.schedule:
+        instead = "submit a flow with its nodes, or trigger a schedule, instead"
+        problems.append(f"flow, node, schedule: set by the broker; {instead}")
+    problems += [] if options.needs is None else needs_problems(options.needs)
     if options.pace is not None:
         problems += _paced_problems(options, options.pace)
+    problems += key_problems(options.keys)
     return problems + (_retry_problems(options.retry) if options.retry else [])
 
 

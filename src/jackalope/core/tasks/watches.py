@@ -1,6 +1,6 @@
 """Watches: the sessions to notify when a task ends, and of its progress until then.
 
-Owns the command and the notices; `state.watches` has the waiting sessions. Volatile: a session that
+Owns the command and the notices; `state.roster` has the waiting sessions. Volatile: a session that
 comes back watches again, and is notified at once of what has ended meanwhile.
 """
 

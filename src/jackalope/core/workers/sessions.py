@@ -26,6 +26,7 @@ from jackalope.core.commands import (
     LeaveWorker,
 )
 from jackalope.core.context import Context
+from jackalope.core.durations import SECOND
 from jackalope.core.effects import (
     Accepted,
     DrainAsked,
@@ -49,15 +50,20 @@ from jackalope.core.limits import (
     SLOTS_PER_WORKER_MAX,
     WORKERS_MAX,
 )
-from jackalope.core.namespaces import open_queues
+from jackalope.core.namespaces import exceeded, open_queues
 from jackalope.core.policy import OnRestart
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.callback import CALLBACKS_QUEUE, CALLBACKS_WORKER, OWN_QUEUE
+from jackalope.core.shapes.namespace import Quota
+from jackalope.core.shapes.needs import resource_problems
 from jackalope.core.state.roster import Claim, Consumer, Worker
 from jackalope.core.task import lease_of
 from jackalope.core.tasks.assign import drain, feed, offer_shunned
 from jackalope.core.tasks.attempts import lose, release
 from jackalope.core.workers.fanout import free, resume_help
+
+#: When a worker that is one too many for its namespace may ask again.
+_WORKER_AGAIN_US = 10 * SECOND
 
 
 def join_worker(
@@ -239,6 +245,7 @@ def _unfit(ctx: Context, command: JoinWorker, *, is_own: bool) -> Refusal | None
         )
         if not least <= value <= most
     ]
+    problems += resource_problems(command.resources)
     if not is_own and CALLBACKS_QUEUE in command.queues:
         problems.append(f"queue {OWN_QUEUE}")
     if not is_own and command.worker == CALLBACKS_WORKER:
@@ -261,10 +268,23 @@ def _unfit(ctx: Context, command: JoinWorker, *, is_own: bool) -> Refusal | None
         return Refusal(
             Code.TOO_MANY, f"there are {WORKERS_MAX} workers, the maximum; use another broker"
         )
+    if worker is None and not is_own and (refusal := _too_many(ctx, command.namespace)):
+        return refusal
     if command.only and not _queues_of(ctx, command).issubset(command.only):
         message = f"worker {command.worker!r} belongs to another client; choose another name"
         return Refusal(Code.FORBIDDEN, message)
     return None
+
+
+def _too_many(ctx: Context, name: str) -> Refusal | None:
+    """Refuse one more worker than the quota of its namespace allows."""
+    namespace = ctx.book.namespaces.get(name)
+    if namespace is None or not namespace.settings.workers:
+        return None
+    here = sum(1 for each in ctx.roster.workers if each[0] == name)
+    if here < namespace.settings.workers:
+        return None
+    return exceeded(namespace, Quota.WORKERS, here, _WORKER_AGAIN_US)
 
 
 def _queues_of(ctx: Context, command: JoinWorker) -> set[str]:
@@ -289,7 +309,7 @@ def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
     worker.generation = command.generation
     worker.slots = command.slots
     worker.is_ready = command.ready
-    worker.labels = command.labels
+    worker.labels, worker.resources = command.labels, command.resources
     worker.secret = command.secret
     worker.lease_us, worker.grace_us = command.lease_us, command.grace_us
     worker.heard_us = ctx.now_us

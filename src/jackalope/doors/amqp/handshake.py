@@ -128,7 +128,7 @@ class Greeting:
         access, now_us = self._connection.broker.access, self._connection.broker.now_us()
         if mechanism != _EXTERNAL:
             user, token = _credentials(mechanism, response)
-            return user, access.admit(token, now_us)
+            return user, access.admit(token, now_us, str(self._connection.peer[0]))
         names = _names_of(self._connection.certificate)
         admitted = access.admit_certified(names, now_us)
         if isinstance(admitted, Principal) and admitted.key is not None:

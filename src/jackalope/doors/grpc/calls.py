@@ -83,7 +83,7 @@ class Call:
         if not token and self.door.asks_certificates:
             found = access.admit_certified(_names_of(self.context), now_us)
         else:
-            found = access.admit(token.strip(), now_us)
+            found = access.admit(token.strip(), now_us, str(self.context.peer()))
         if isinstance(found, Refusal):
             raise Refused(found)
         return found

@@ -18,7 +18,7 @@ from grpc import StatusCode
 
 from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code, QuotaRefusal, Refusal
 from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="grpc")
@@ -47,6 +47,7 @@ _OTHERS: dict[Code, StatusCode] = {
     Code.TOO_MANY: StatusCode.RESOURCE_EXHAUSTED,
     Code.RATE_LIMITED: StatusCode.RESOURCE_EXHAUSTED,
     Code.THROTTLED: StatusCode.RESOURCE_EXHAUSTED,
+    Code.QUOTA_EXCEEDED: StatusCode.RESOURCE_EXHAUSTED,
     Code.QUEUE_FULL: StatusCode.RESOURCE_EXHAUSTED,
     Code.STORAGE_FAILED: StatusCode.UNAVAILABLE,
     Code.OVERLOADED: StatusCode.UNAVAILABLE,
@@ -103,7 +104,7 @@ def _refusal_of(
 ) -> tuple[Refusal, list[tuple[str, str]], dict[str, str]]:
     """Return the refusal, the fields that are wrong, and what else is known."""
     if isinstance(error, Refused):
-        return error.refusal, [], {}
+        return error.refusal, [], _quota_of(error.refusal)
     if isinstance(error, BadField):
         return refusal_of(error), [(error.field, error.problem)], {}
     if isinstance(error, StorageFault):
@@ -113,6 +114,13 @@ def _refusal_of(
         return Refusal(Code.OVERLOADED, str(error), SECOND), [], more
     log.error("bug", method=method, exc_info=error)
     return Refusal(Code.INTERNAL, "internal error; see the broker's log"), [], {}
+
+
+def _quota_of(refusal: Refusal) -> dict[str, str]:
+    """Return the quota that is used up, if that is why."""
+    if not isinstance(refusal, QuotaRefusal):
+        return {}
+    return {"quota": refusal.quota, "limit": str(refusal.limit), "used": str(refusal.used)}
 
 
 def refusal_of(error: BadField) -> Refusal:

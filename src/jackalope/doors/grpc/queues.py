@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from google.protobuf.struct_pb2 import Struct
 
 from jackalope.broker import queries
 from jackalope.broker.client_session import of_kind
@@ -12,12 +15,21 @@ from jackalope.core.effects import Declared
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.policy import Done, OnLost, OnRestart, Policy
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.settings import keys_of
+from jackalope.core.settings import as_data, keys_of
+from jackalope.core.shapes.callback import End, Trigger, TriggerPayload
+from jackalope.core.shapes.contract import OnMisfit
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
-from jackalope.doors.grpc.task_messages import SAME, counts_shown
-from jackalope.doors.grpc.values import Words, from_duration, to_duration, to_time
+from jackalope.doors.grpc.task_messages import SAME, callbacks_of, callbacks_shown, counts_shown
+from jackalope.doors.grpc.values import (
+    Words,
+    from_duration,
+    from_struct,
+    to_duration,
+    to_struct,
+    to_time,
+)
 from jackalope.wire.views import BatchView, QueueView
 
 _PAGE_DEFAULT = 100
@@ -27,40 +39,82 @@ _WORDS: dict[str, Words[Any]] = {
     "on_lost": Words(pb.OnLost, OnLost),
     "on_restart": Words(pb.OnRestart, OnRestart),
     "done": Words(pb.Done, Done),
+    "on_misfit": Words(pb.OnMisfit, OnMisfit),
     "same": SAME,
 }
 
 
-#: The fields that this door has no message for: they are set over REST or in the configuration.
-_ELSEWHERE = frozenset({"callbacks", "triggers"})
+_END = Words(pb.End, End)
+_TRIGGER_PAYLOAD = Words(pb.TriggerPayload, TriggerPayload)
+
+#: The fields that are lists, each in a message of its own, so that one can be set to nothing.
+_LISTS_IN: dict[str, Callable[[pb.QueuePolicy], object]] = {
+    "callbacks": lambda policy: callbacks_of(policy.callbacks.callbacks),
+    "triggers": lambda policy: tuple(map(_trigger_of, enumerate(policy.triggers.triggers))),
+    "fair_weights": lambda policy: dict(policy.fair_weights.weights),
+    "needs": lambda policy: from_struct(policy.needs, "needs"),
+}
+_LISTS_OUT: dict[str, Callable[[Any], Any]] = {
+    "callbacks": lambda callbacks: pb.Callbacks(callbacks=callbacks_shown(callbacks)),
+    "triggers": lambda triggers: pb.Triggers(triggers=map(_trigger_shown, triggers)),
+    "fair_weights": lambda weights: pb.FairWeights(weights=weights),
+    "needs": lambda needs: to_struct(needs) or Struct(),
+}
 
 
 def changes_of(policy: pb.QueuePolicy) -> dict[str, object]:
     """Return the fields that are set, as the core takes them."""
     changes: dict[str, object] = {}
     for key, field in keys_of(Policy).items():
-        if key in _ELSEWHERE or not policy.HasField(key):
+        if not policy.HasField(key):
             continue
-        if field.name.endswith("_us"):
-            try:
+        try:
+            if field.name.endswith("_us"):
                 changes[field.name] = from_duration(policy, key)
-            except BadField as bad:
-                raise bad.below("policy") from None
-        elif key in _WORDS:
-            changes[key] = _WORDS[key].required(getattr(policy, key), f"policy.{key}")
-        else:
-            changes[key] = getattr(policy, key)
+            elif key in _WORDS:
+                changes[key] = _WORDS[key].required(getattr(policy, key), key)
+            elif key in _LISTS_IN:
+                changes[key] = as_data(_LISTS_IN[key](policy))
+            else:
+                changes[key] = getattr(policy, key)
+        except BadField as bad:
+            raise bad.below("policy") from None
     return changes
+
+
+def _trigger_of(numbered: tuple[int, pb.Trigger]) -> Trigger:
+    number, given = numbered
+    where = f"triggers[{number}]"
+    payload = _TRIGGER_PAYLOAD.word(given.payload, f"{where}.payload")
+    return Trigger(
+        given.queue,
+        _END.each(given.on, f"{where}.on") or (End.SUCCEEDED,),
+        given.name,
+        given.key,
+        given.priority if given.HasField("priority") else None,
+        payload or TriggerPayload.RESULT,
+    )
+
+
+def _trigger_shown(trigger: Trigger) -> pb.Trigger:
+    return pb.Trigger(
+        queue=trigger.queue,
+        on=map(_END.number, trigger.on),
+        name=trigger.name,
+        key=trigger.key,
+        priority=trigger.priority,
+        payload=_TRIGGER_PAYLOAD.number(trigger.payload),
+    )
 
 
 def policy_shown(policy: Policy) -> pb.QueuePolicy:
     values: dict[str, Any] = {}
     for key, field in keys_of(Policy).items():
-        if key in _ELSEWHERE:
-            continue
         value = getattr(policy, field.name)
         if field.name.endswith("_us"):
             values[key] = to_duration(value)
+        elif key in _LISTS_OUT:
+            values[key] = _LISTS_OUT[key](value)
         else:
             values[key] = _WORDS[key].number(value) if key in _WORDS else value
     return pb.QueuePolicy(**values)
@@ -75,6 +129,10 @@ def _queue_shown(view: QueueView) -> pb.Queue:
         policy=policy_shown(view.policy),
         paused_by=view.paused_by,
         oldest_ready_at=to_time(view.oldest_ready_us),
+        share_count=view.share_count,
+        shares=[
+            pb.Share(share=each.share, ready=each.ready, weight=each.weight) for each in view.shares
+        ],
     )
 
 

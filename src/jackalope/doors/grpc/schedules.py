@@ -200,12 +200,15 @@ class ScheduleService:
         for field, moment_us in (("since", since_us), ("until", until_us)):
             if not moment_us:
                 raise BadField(field, "must be set")
-        command = BackfillSchedule(name=request.name, since_us=since_us, until_us=until_us)
+        command = BackfillSchedule(
+            name=request.name, since_us=since_us, until_us=until_us, again=request.again
+        )
         done = of_kind(await call.ask(command), SlotsRun)
         return pb.BackfillScheduleResponse(
             task_ids=[id_text(task) for task in done.tasks],
             known=done.known,
             refusal=None if done.refused is None else refusal_shown(done.refused),
+            forgotten=_times(done.forgotten),
         )
 
     async def delete_schedule(

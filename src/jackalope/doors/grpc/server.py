@@ -31,6 +31,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.doors.grpc.admin import AdminService
 from jackalope.doors.grpc.blobs import BlobService, Uploads
 from jackalope.doors.grpc.calls import handlers_of
+from jackalope.doors.grpc.contracts import ContractService
 from jackalope.doors.grpc.flows import FlowService
 from jackalope.doors.grpc.messages import MessageService
 from jackalope.doors.grpc.outbox import Outbox
@@ -65,6 +66,7 @@ SERVICES: dict[str, type] = {
     "WorkerService": WorkerService,
     "QueueService": QueueService,
     "LimitService": LimitService,
+    "ContractService": ContractService,
     "ScheduleService": ScheduleService,
     "FlowService": FlowService,
     "BatchService": BatchService,

@@ -16,7 +16,9 @@ from jackalope.core.filter import Filter
 from jackalope.core.ids import NO_TASK, TaskId, id_text
 from jackalope.core.lifecycle import Reason, State
 from jackalope.core.limits import INLINE_BYTES_MAX
+from jackalope.core.shapes.callback import Callback, CallbackOn
 from jackalope.core.shapes.flow import Input
+from jackalope.core.shapes.needs import Labels, Needs, read_amounts
 from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.task import (
@@ -45,7 +47,7 @@ from jackalope.doors.grpc.values import (
     to_struct,
     to_time,
 )
-from jackalope.wire.views import ErrorView, ProgressView, TaskView
+from jackalope.wire.views import CallbackView, ErrorView, ProgressView, TaskView
 
 STATES = Words(pb.TaskState, State)
 ACTIONS = Words(pb.TaskAction, Action)
@@ -56,6 +58,7 @@ _PACINGS = Words(pb.Pacing, Pacing)
 _HOW = Words(pb.HowServed, How)
 _STAGES = Words(pb.SignalStage, Stage)
 _ON_DEPENDENCY = Words(pb.OnDependency, OnDependency)
+_CALLBACK_ON = Words(pb.CallbackOn, CallbackOn)
 
 #: What a task's own number of retries means if it says nothing else.
 _RETRY_BASE_US = 5 * SECOND
@@ -83,7 +86,9 @@ def spec_of(task: pb.TaskSpec, fresh: Callable[[], TaskId]) -> TaskSpec:
 
 #: Read at once, because each look at a message takes long.
 _options_in = attrgetter(
-    "alias", "tags", "depends_on", "on_dependency", "parent", "held", "same", "version"
+    *("alias", "tags", "depends_on", "on_dependency", "parent", "held", "same", "version"),
+    "callbacks",
+    "keys",
 )
 
 
@@ -96,6 +101,7 @@ def _has_options(task: pb.TaskSpec) -> bool:
         or task.HasField("timeout")
         or task.HasField("retry")
         or task.HasField("pace")
+        or task.HasField("needs")
     )
 
 
@@ -115,6 +121,16 @@ def _options_of(task: pb.TaskSpec) -> Options:
         same=SAME.word(task.same, "same"),
         version=task.version,
         pace=_pace_of(task.pace) if task.HasField("pace") else None,
+        callbacks=callbacks_of(task.callbacks),
+        keys=dict(task.keys),
+        needs=_needs_of(task.needs) if task.HasField("needs") else None,
+    )
+
+
+def callbacks_of(callbacks: Sequence[pb.Callback]) -> tuple[Callback, ...]:
+    return tuple(
+        Callback(each.url, _CALLBACK_ON.each(each.on, f"callbacks[{number}].on"))
+        for number, each in enumerate(callbacks)
     )
 
 
@@ -136,16 +152,38 @@ def _pace_of(pace: pb.Pace) -> Pace:
     return Pace(how, pace.key, span_us, at_most_us, pace.drop)
 
 
+def _needs_of(needs: pb.Needs) -> Needs:
+    """Return needs whose amounts can be read; the core says whether the rest is sound."""
+    amounts = resources_of(needs.resources, "needs.resources")
+    return Needs(
+        tuple(sorted(amounts.items())),
+        _labels_of(needs.labels),
+        _labels_of(needs.prefer),
+        _labels_of(needs.avoid),
+        needs.sticky,
+    )
+
+
+def _labels_of(labels: Mapping[str, pb.LabelValues]) -> Labels:
+    return tuple((name, tuple(sorted(set(labels[name].values)))) for name in sorted(labels))
+
+
+def resources_of(given: Mapping[str, float], path: str) -> dict[str, int]:
+    """Return amounts in thousandths."""
+    problems: list[str] = []
+    amounts = read_amounts(given, problems, path)
+    if problems:
+        raise BadField(path, "; ".join(each.removeprefix(f"{path}: ") for each in problems))
+    return amounts
+
+
 def filter_of(given: pb.TaskFilter) -> Filter:
     try:
         older_than_us = from_time(given, "older_than")
         newer_than_us = from_time(given, "newer_than")
     except BadField as bad:
         raise bad.below("filter") from None
-    states = [
-        STATES.required(number, f"filter.states[{place}]")
-        for place, number in enumerate(given.states)
-    ]
+    states = STATES.each(given.states, "filter.states")
     return Filter(
         states=tuple(sorted(set(states))),
         queue=given.queue,
@@ -280,6 +318,8 @@ def task_shown(view: TaskView) -> pb.Task:
             pb.SentEvent(event=each.event, at=to_time(each.at_us), by=each.by, data_size=each.size)
             for each in view.events
         ],
+        callbacks=callbacks_shown(view.callbacks),
+        needs=_needs_shown(view),
         **{name: getattr(view, name) for name in _AS_THEY_ARE},
     )
 
@@ -290,6 +330,40 @@ _AS_THEY_ARE: Sequence[Any] = (
     *("attempts", "failures", "crashes", "interruptions", "retries"),
     *("payload_size", "result_size", "payload", "result", "waits_for"),
 )
+
+
+def _needs_shown(view: TaskView) -> pb.Needs | None:
+    if not (view.needs or view.prefer or view.avoid or view.sticky):
+        return None
+    amounts: dict[str, float] = {}
+    labels: dict[str, tuple[str, ...]] = {}
+    for name, value in view.needs.items():
+        if isinstance(value, tuple):
+            labels[name] = value
+        else:
+            amounts[name] = value
+    return pb.Needs(
+        resources=amounts,
+        labels=_labels_shown(labels),
+        prefer=_labels_shown(view.prefer),
+        avoid=_labels_shown(view.avoid),
+        sticky=view.sticky,
+    )
+
+
+def _labels_shown(labels: Mapping[str, tuple[str, ...]]) -> dict[str, pb.LabelValues]:
+    return {name: pb.LabelValues(values=values) for name, values in labels.items()}
+
+
+def callbacks_shown(callbacks: Sequence[Callback | CallbackView]) -> list[pb.Callback]:
+    return [
+        pb.Callback(
+            url=each.url,
+            on=map(_CALLBACK_ON.number, each.on),
+            task_id=id_text(task) if (task := getattr(each, "task", NO_TASK)) else "",
+        )
+        for each in callbacks
+    ]
 
 
 def _texts(ids: Sequence[TaskId]) -> list[str]:

@@ -18,6 +18,7 @@ from jackalope.core.refusals import Code, Refusal
 from jackalope.core.task import Body
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField
+from jackalope.doors.grpc.logs import read_logs
 from jackalope.doors.grpc.outbox import Outbox, Streamed, sending
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.submits import prepare, stream_tasks, submit
@@ -175,6 +176,9 @@ class TaskService:
                 await watch.run(progress=request.progress)
             finally:
                 watch.done()
+
+    async def read_logs(self, call: Call, request: pb.ReadLogsRequest) -> None:
+        await read_logs(call, request)
 
     async def watch_events(self, call: Call, request: pb.WatchEventsRequest) -> None:
         task = maybe_id(request.task_id, "task_id")

@@ -20,7 +20,7 @@ from jackalope.core.commands import Held
 from jackalope.core.durations import NEVER, SECOND
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.limits import TIME_US_MAX
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code, QuotaRefusal, Refusal
 from jackalope.core.values import shape_problem
 from jackalope.doors.grpc.errors import BadField
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
@@ -69,6 +69,11 @@ class Words(Generic[E]):
         if found is None:
             raise BadField(field, f"must be set; use {self._names}")
         return found
+
+    def each(self, numbers: Iterable[int], field: str) -> tuple[E, ...]:
+        return tuple(
+            self.required(number, f"{field}[{place}]") for place, number in enumerate(numbers)
+        )
 
 
 # Ids.
@@ -198,6 +203,9 @@ def refusal_shown(refusal: Refusal) -> pb.Refusal:
         code=_CODES.number(refusal.code),
         message=refusal.message,
         retry_after=to_duration(wait_us) if wait_us else None,
+        quota=refusal.quota if isinstance(refusal, QuotaRefusal) else "",
+        limit=refusal.limit if isinstance(refusal, QuotaRefusal) else 0,
+        used=refusal.used if isinstance(refusal, QuotaRefusal) else 0,
     )
 
 

@@ -55,16 +55,18 @@ from jackalope.core.effects import (
     Suspended,
 )
 from jackalope.core.ids import id_text
-from jackalope.core.limits import INLINE_BYTES_MAX, TIME_US_MAX
+from jackalope.core.limits import COUNT_MAX, INLINE_BYTES_MAX, TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.envelope import headers_shown
+from jackalope.core.shapes.task_log import LogsKept
 from jackalope.core.task import BlobRef, Body, Error, size_of
 from jackalope.doors.gathering import Gathering
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField, refusal_of
+from jackalope.doors.grpc.logs import lines_of
 from jackalope.doors.grpc.outbox import Outbox, Pace, Streamed, sending
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
-from jackalope.doors.grpc.task_messages import SIGNALS, input_shown
+from jackalope.doors.grpc.task_messages import SIGNALS, input_shown, resources_of
 from jackalope.doors.grpc.values import (
     Words,
     attempts_shown,
@@ -138,7 +140,7 @@ class WorkerService:
 #: The fields of a worker that are the same in the view.
 _AS_THEY_ARE: tuple[Any, ...] = (
     *("worker", "queues", "keys", "slots", "load", "labels", "stats", "why_gone"),
-    *("succeeded", "failed"),
+    *("succeeded", "failed", "resources", "used"),
 )
 
 
@@ -186,6 +188,8 @@ class WorkStream(Streamed, LocalWorker):
             self._join(request.ref, request.join)
         elif what == "results":
             await self._report(request.ref, request.results)
+        elif what == "logs":
+            self._keep(request.ref, request.logs)
         elif what is None:
             raise BadField("what", "the message says nothing")
         else:
@@ -214,6 +218,24 @@ class WorkStream(Streamed, LocalWorker):
 
     async def _leave(self, ref: int) -> None:
         self._answer(ref, await self.ask(LeaveWorker()))
+
+    def _keep(self, ref: int, written: pb.WriteLogs) -> None:
+        """Keep lines of an attempt, and answer when they are stored."""
+
+        def told(kept: LogsKept) -> None:
+            shown = pb.Answer(ref=ref)
+            shown.logs_kept.kept, shown.logs_kept.dropped = kept.kept, kept.dropped
+            shown.logs_kept.SetInParent()
+            self._outbox.put(pb.WorkResponse(answers=[shown]).SerializeToString())
+
+        held = (id_of(written.task_id, "logs.task_id"), fence_of(written.fence, "logs"))
+        lines = lines_of(written, self.broker.now_us())
+        last = min(written.last, COUNT_MAX)
+        refusal = self._call.principal.refuse(Permission.WORK) or self.broker.logs.take(
+            self.session, held, lines, last, told if ref else None
+        )
+        if refusal is not None:
+            raise Refused(refusal)
 
     # Results.
 
@@ -391,6 +413,7 @@ def join_of(join: pb.Join) -> JoinWorker:
         generation=join.generation,
         ready=not join.not_ready,
         names=tuple(join.names.names) if join.HasField("names") else None,
+        resources=resources_of(join.resources, "join.resources"),
     )
 
 
@@ -407,6 +430,7 @@ def _fail_of(fail: pb.Fail, path: str) -> Fail:
         _VERDICTS.word(fail.verdict, f"{path}.verdict") or Verdict.RETRY,
         retry_after_us,
         fail.crashed,
+        fail.key,
     )
 
 

@@ -41,9 +41,14 @@ from jackalope.doors.http.request import Connection, Request, WebSocket
 from jackalope.doors.http.rest import (
     actions,
     api_keys,
+    audit,
     cluster,
+    contracts,
     events,
     flows,
+    key_limits,
+    logs,
+    namespaces,
     queues,
     requests,
     schedules,
@@ -62,8 +67,10 @@ ROUTES: list[Route] = [
     *(*dashboard.routes, *openapi.routes),
     *(*health.routes, *prometheus.routes, *health.of_pools),
     *(*tasks.routes, *requests.routes, *upload_links.routes, *actions.routes, *queues.routes),
+    *key_limits.routes,
     *(*workers.routes, *worker_api.routes, *stats.routes, *schedules.routes, *flows.routes),
-    *(*events.routes, *events.updates, *api_keys.routes, *cluster.routes),
+    *(*events.routes, *events.updates, *logs.routes, *contracts.routes, *api_keys.routes),
+    *(*cluster.routes, *namespaces.routes, *audit.routes),
 ]
 
 GRIDLIKE: list[Route] = [*jobs.routes, *worker_socket.routes]

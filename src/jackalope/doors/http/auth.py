@@ -68,8 +68,8 @@ class Stranger(Principal):
 
     __slots__ = ("refusal",)
 
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(ApiKey(id="", hash="", name="anonymous", permissions=()))
+    def __init__(self, refusal: Refusal, address: str) -> None:
+        super().__init__(ApiKey(id="", hash="", name="anonymous", permissions=()), address)
         self.refusal = refusal
 
 
@@ -102,7 +102,7 @@ class Gate:
         if access.is_open:
             rejected = self._foreign(headers)
         else:
-            principal, is_visit = self._who(headers)
+            principal, is_visit = self._who(headers, _address(scope))
             acting.set(principal)
             # GridLike knows no such limit, so its clients would not know what to do about it.
             if isinstance(principal, Stranger) or not self._is_gridlike(scope["path"]):
@@ -119,14 +119,14 @@ class Gate:
             send = _with_headers(send, share)
             await admitted(self._app, scope, receive, send, access=access, principal=principal)
 
-    def _who(self, headers: dict[bytes, bytes]) -> tuple[Principal, bool]:
+    def _who(self, headers: dict[bytes, bytes], address: str) -> tuple[Principal, bool]:
         """Find out who is there, and whether they are known by nothing but a cookie."""
         token, now_us = _token(headers), self._broker.now_us()
         visit = None if token else self._visits.find(headers, now_us)
         if visit is not None:
-            return visit.principal, True
-        found = self._broker.access.admit(token, now_us)
-        return Stranger(found) if isinstance(found, Refusal) else found, False
+            return Principal(visit.principal.key, address), True
+        found = self._broker.access.admit(token, now_us, address)
+        return Stranger(found, address) if isinstance(found, Refusal) else found, False
 
     def _strip_prefix(self, scope: Scope) -> None:
         """Take the prefix off that a proxy has left on."""
@@ -231,11 +231,15 @@ def _token(headers: dict[bytes, bytes]) -> str:
     return headers.get(b"x-api-key", b"").decode("latin-1").strip()
 
 
+def _address(scope: Scope) -> str:
+    return scope["client"][0] if scope["client"] else ""
+
+
 def _bearer(principal: Principal, scope: Scope) -> str:
     """Name the bucket of a request: that of its key, or of its address if it has none."""
     if principal.key is not None and principal.key.id:
         return principal.key.id
-    address = scope["client"][0] if scope["client"] else ""
+    address = _address(scope)
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -21,7 +21,8 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope import __version__
 from jackalope.broker import queries
-from jackalope.broker.access import Principal, acting, sees
+from jackalope.broker.access import Principal, acting, own_namespace, sees
+from jackalope.broker.audit import act_of
 from jackalope.broker.queries import Refused
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE
@@ -199,7 +200,10 @@ async def sign_in(request: Request) -> Response:
     token = (await read_body(request, SignIn)).token.strip()
     door = door_of(request)
     now_us = door.broker.now_us()
-    found = door.broker.access.admit(token, now_us)
+    found = door.broker.access.admit(token, now_us, acting.get().address)
+    if isinstance(found, Principal) and found.key is not None:
+        place = {"by": found.key.name, "namespace": found.key.namespace}
+        door.broker.note(act_of(found, "sign_in", about=f"API key {found.key.id}", **place))
     if isinstance(found, Refusal):
         raise Refused(found)
     acting.set(found)
@@ -274,7 +278,8 @@ _encode = msgspec.json.Encoder().encode
 class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
     """A namespace as it is now."""
 
-    sequence: int  # grows whenever anything durable happens
+    # grows whenever anything durable happens; with the time for who must not know of all of it
+    sequence: int
     stats: StatsShown  # the namespace in numbers
     queues: list[QueueShown]  # all that the client may see
     rates: dict[str, float]  # how many tasks a second recently succeeded in each queue
@@ -316,7 +321,7 @@ async def take_pulse(socket: WebSocket) -> Pulse:
     queues = await queries.queues(broker, namespace)
     workers = await queries.workers(broker, namespace)
     return Pulse(
-        sequence=stats.sequence,
+        sequence=broker.now_us() // SECOND if own_namespace() else stats.sequence,
         stats=show_stats(stats),
         queues=[show_queue(view) for view in queues],
         rates=broker.series.rates(namespace, broker.now_us(), broker.started_us, sees),

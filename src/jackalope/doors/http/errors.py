@@ -13,7 +13,7 @@ import structlog
 
 from jackalope.broker.queries import Refused
 from jackalope.core.durations import SECOND
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code, QuotaRefusal, Refusal
 from jackalope.doors.http.asgi import Response
 from jackalope.storage import StorageFault
 
@@ -34,6 +34,7 @@ _OTHERS: dict[Code, int] = {
     Code.TOO_MANY: 429,
     Code.RATE_LIMITED: 429,
     Code.THROTTLED: 429,
+    Code.QUOTA_EXCEEDED: 429,
     Code.INTERNAL: 500,
     Code.QUEUE_FULL: 503,
     Code.STORAGE_FAILED: 503,
@@ -70,6 +71,9 @@ class ErrorBody(msgspec.Struct, omit_defaults=True):
     code: int  # the status of the answer
     reason: str  # what kind of no this is, for programs
     retry_after_s: float | None = None  # when asking again may help
+    quota: str | None = None  # the quota of the namespace that is used up, if that is why
+    limit: int | None = None  # what it allows
+    used: int | None = None  # what is used of it
 
 
 class Rejected(Exception):
@@ -84,6 +88,7 @@ class Rejected(Exception):
         retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
+        self.body: ErrorBody | None = None  # what is said, if it is more than the rest
         self.status = status  # the status of the answer
         # what kind of no this is; by default the usual one of the status
         self.reason = reason or REASONS.get(status, "invalid")
@@ -96,14 +101,19 @@ class Rejected(Exception):
 
 
 def rejection(rejected: Rejected) -> Response:
-    body = ErrorBody(str(rejected), rejected.status, rejected.reason, rejected.retry_after_s)
+    body = rejected.body or ErrorBody(
+        str(rejected), rejected.status, rejected.reason, rejected.retry_after_s
+    )
     return Response(msgspec.json.encode(body), rejected.status, rejected.headers)
 
 
 def refusal_body(refusal: Refusal) -> ErrorBody:
     """Put a refusal into the body of an error; for lists, where each item has its own answer."""
     wait_s = refusal.retry_after_us / SECOND if refusal.retry_after_us else None
-    return ErrorBody(refusal.message, STATUS[refusal.code], str(refusal.code), wait_s)
+    body = ErrorBody(refusal.message, STATUS[refusal.code], str(refusal.code), wait_s)
+    if isinstance(refusal, QuotaRefusal):
+        body.quota, body.limit, body.used = refusal.quota, refusal.limit, refusal.used
+    return body
 
 
 def as_rejected(connection: Connection, error: Exception) -> Rejected:
@@ -114,7 +124,10 @@ def as_rejected(connection: Connection, error: Exception) -> Rejected:
         error = Refused(Refusal(Code.STORAGE_FAILED, str(error), SECOND))
     if isinstance(error, Refused):
         body = refusal_body(error.refusal)
-        return Rejected(body.code, body.error, body.reason, retry_after_s=body.retry_after_s)
+        wait_s = body.retry_after_s
+        rejected = Rejected(body.code, body.error, body.reason, retry_after_s=wait_s)
+        rejected.body = body
+        return rejected
     log.error("bug", method=connection.method, path=connection.path, exc_info=error)
     return Rejected(500, "internal error; see the broker's log")
 

@@ -149,6 +149,7 @@ def _responses(spec: Spec, schemas: dict[Any, Any], *, has_names: bool) -> dict[
         good["content"] = {spec.media_type: {}}
     elif spec.answer is not None:
         good["content"] = {"application/json": {"schema": schemas[spec.answer]}}
+        good["content"] |= {other: {} for other in spec.other_types}
     responses = {str(spec.status): good}
     for status, about in spec.also.items():
         responses[str(status)] = (

@@ -35,6 +35,7 @@ from jackalope.broker.access import acting
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.config.schema import Names
+from jackalope.broker.logs.keeper import LogCounts
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.schedules import NO_SCHEDULES, ScheduleCensus, count_schedules
@@ -174,6 +175,8 @@ class Numbers(msgspec.Struct):
     unreached: int = 0
     schedules: ScheduleCensus = NO_SCHEDULES
     deliveries: dict[str, int] = {}
+    logs: LogCounts = msgspec.field(default_factory=LogCounts)
+    log_bytes: int = 0
 
 
 @routes.get("/metrics", "read_tasks")
@@ -209,6 +212,7 @@ def look(door: HttpDoor) -> Numbers:
     )
     numbers.schedules = count_schedules(broker.engine.core)
     numbers.deliveries = broker.meter.deliveries
+    numbers.logs, numbers.log_bytes = broker.logs.counts, broker.logs.stored_bytes
     if forwarding is not None:
         numbers.standing = forwarding.leader.standing()
         numbers.spliced = dict(forwarding.spliced)
@@ -228,7 +232,7 @@ class Exposition(Collector):
         if self._names is Names.TASK_QUEUE:
             yield from _of_task_queues(self._numbers)
             return
-        for section in (_of_tasks, _of_queues, _of_storage, _of_the_broker):
+        for section in (_of_tasks, _of_queues, _of_storage, _of_task_logs, _of_the_broker):
             yield from section(self._numbers)
         if (standing := self._numbers.standing) is not None:
             yield from _of_the_cluster(self._numbers, standing)
@@ -325,7 +329,7 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
     ):
         yield _counter(f"jackalope_{name}", about, _of(pools, field), *_QUEUE)
     about, tiers = "Ready tasks by tier of priority.", numbers.census.tiers
-    yield _gauge("jackalope_ready_tasks", about, tiers, "priority")
+    yield _gauge("jackalope_ready_tasks", about, tiers, "tier")
     yield from _of_schedules(numbers.schedules)
     about = "Deliveries of callbacks; those that `failed` are tried again."
     deliveries = {(outcome,): count for outcome, count in numbers.deliveries.items()}
@@ -366,6 +370,19 @@ def _of_storage(numbers: Numbers) -> Iterator[Metric]:
         ("accepting", "1 if new tasks are accepted.", 0 if census.shortage else 1),
     ):
         yield _gauge(f"jackalope_{name}", about, number)
+
+
+def _of_task_logs(numbers: Numbers) -> Iterator[Metric]:
+    counts = numbers.logs
+    for name, about, number in (
+        ("lines", "Lines of tasks kept.", counts.lines),
+        ("bytes", "Bytes of lines of tasks kept.", counts.bytes),
+        ("dropped", "Lines of tasks dropped: too many, or not storable.", counts.dropped),
+        ("stale", "Lines refused: the sender does not run the attempt.", counts.stale),
+    ):
+        yield _counter(f"jackalope_task_log_{name}", about, number)
+    about = "The size of all lines of tasks that are stored."
+    yield _gauge("jackalope_task_log_stored_bytes", about, numbers.log_bytes)
 
 
 def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:

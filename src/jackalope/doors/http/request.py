@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker import access
 from jackalope.broker.access import acting
 from jackalope.broker.queries import NOTHING, About, Question, Refused
 from jackalope.core.commands import DEFAULT_NAMESPACE, AnyCommand
@@ -22,6 +23,7 @@ from jackalope.core.effects import Answered
 from jackalope.core.ids import TaskId, as_task_id
 from jackalope.core.limits import NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
+from jackalope.doors.http import vocabulary
 from jackalope.doors.http.asgi import JSON, WEBSOCKET, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
 
@@ -175,6 +177,11 @@ def namespace_of(connection: Connection) -> str:
     return named
 
 
+def own_namespace() -> str:
+    """Return the namespace that the API key is limited to, or else the default one."""
+    return access.own_namespace() or DEFAULT_NAMESPACE
+
+
 def by_of(connection: Connection) -> str:
     """Return who acts, as histories show it: the key, then what the client calls itself."""
     named = connection.header(_CLIENT_NAME) or "http"
@@ -205,7 +212,7 @@ def read_query(request: Connection, shape: type[Q]) -> Q:
     except ValueError as error:
         raise Rejected(400, f"query: {error}") from None
     for name, value in pairs:
-        if name in (NAMESPACE_PARAMETER, STALE_PARAMETER):
+        if name in (NAMESPACE_PARAMETER, STALE_PARAMETER, vocabulary.PARAMETER):
             continue
         if name in lists:
             found.setdefault(name, []).append(value)
@@ -213,12 +220,13 @@ def read_query(request: Connection, shape: type[Q]) -> Q:
             raise Rejected(400, f"query: {name!r} is given twice")
         else:
             found[name] = value
+    found = vocabulary.in_our_words(found, shape)
     try:
         for name in numbers.keys() & found.keys():
             found[name] = msgspec.convert(found[name], numbers[name], strict=False)
         return msgspec.convert(found, shape)
     except msgspec.ValidationError as error:
-        raise Rejected(400, f"query: {error}") from None
+        raise Rejected(400, f"query: {vocabulary.problem_in(str(error), shape)}") from None
 
 
 async def read_body(request: Request, shape: type[S]) -> S:
@@ -230,10 +238,11 @@ async def read_body(request: Request, shape: type[S]) -> S:
         try:
             return _decoder_of(shape).decode(body)
         except msgspec.ValidationError:
-            # JSON has one kind of number: 3.0 is a whole one as well.
-            return msgspec.convert(_with_whole_numbers(msgspec.json.decode(body)), shape)
+            # It may have aliases; and JSON has one kind of number: 3.0 is a whole one as well.
+            plain = vocabulary.in_our_words(msgspec.json.decode(body), shape)
+            return msgspec.convert(_with_whole_numbers(plain), shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Rejected(400, f"body: {error}") from None
+        raise Rejected(400, f"body: {vocabulary.problem_in(str(error), shape)}") from None
     except RecursionError:
         raise Rejected(400, "body: nested too deeply") from None
 
@@ -256,7 +265,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def answer(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(_encode(body), status, headers)
+    return Response(_encode(vocabulary.translated(body)), status, headers)
 
 
 def nothing() -> Response:

@@ -45,6 +45,7 @@ class Spec(msgspec.Struct, frozen=True):
     also: dict[int, str] = {}
     needs_body: bool = True  # whether it can do without one
     media_type: str = "application/octet-stream"
+    other_types: tuple[str, ...] = ()  # in which a good answer comes as well, if asked for
 
 
 class Route(msgspec.Struct, frozen=True):

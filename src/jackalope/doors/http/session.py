@@ -77,21 +77,18 @@ class HttpWorker(LocalWorker):
         # A copy: two requests of the worker may join at once.
         return of_kind(await self.ask(replace(self._join)), Joined)
 
-    async def serve(
-        self,
-        queues: tuple[str, ...],
-        keys: tuple[str, ...],
-        names: tuple[str, ...] | None,
-        lease_us: int,
-    ) -> None:
-        """See that the worker serves these queues, keys and task names from now on."""
+    async def serve(self, **asked: Any) -> None:
+        """See that the worker joins with these fields from now on; None leaves one as it is."""
         known = self._join
-        if names is None:
-            names = known.names
-        asked = (queues, keys, names, lease_us)
-        if (known.queues, known.keys, known.names, known.lease_us) == asked:
+        changed = {
+            name: value
+            for name, value in asked.items()
+            if value is not None and value != getattr(known, name)
+        }
+        if not changed:
             return
-        known.queues, known.keys, known.names, known.lease_us = asked
+        for name, value in changed.items():
+            setattr(known, name, value)
         known.holding = []  # Over the same session, joining again settles nothing.
         await self.join()
 

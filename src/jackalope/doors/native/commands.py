@@ -38,7 +38,10 @@ from jackalope.core.commands import (
     SubmitTasks,
 )
 from jackalope.core.commands.base import HIDDEN, Limited, Namespaced, Signed
+from jackalope.core.commands.contracts import DeclareContracts, DeleteContract
 from jackalope.core.commands.flows import AddNodes, SubmitFlow, specs_in
+from jackalope.core.commands.limits import DeclareLimits, DeleteLimit
+from jackalope.core.commands.namespaces import DeclareNamespace, DeleteNamespace
 from jackalope.core.commands.schedules import (
     BackfillSchedule,
     DeclareSchedule,
@@ -108,6 +111,8 @@ MANAGEMENT: dict[str, type[Command]] = {
     "pause_queue": PauseQueue,
     "resume_queue": ResumeQueue,
     "limit_tag": LimitTag,
+    "declare_limits": DeclareLimits,
+    "delete_limit": DeleteLimit,
     "drain_worker": DrainWorker,
     "declare_pool": DeclarePool,
     "delete_pool": DeletePool,
@@ -123,6 +128,10 @@ MANAGEMENT: dict[str, type[Command]] = {
     "backfill_schedule": BackfillSchedule,
     "delete_schedule": DeleteSchedule,
     "send_event": SendEvent,
+    "declare_contracts": DeclareContracts,
+    "delete_contract": DeleteContract,
+    "declare_namespace": DeclareNamespace,
+    "delete_namespace": DeleteNamespace,
 }
 
 

@@ -56,6 +56,7 @@ from jackalope.wire.messages import (
     AnyMessage,
     Fetch,
     Hello,
+    Logs,
     Manage,
     Message,
     Moved,
@@ -343,6 +344,8 @@ class Connection(asyncio.Protocol):
             self._on_upload(message)
         elif type(message) is Fetch:
             self._on_fetch(message)
+        elif type(message) is Logs:
+            self._on_logs(message)
         else:
             raise FrameError(f"unexpected {type(message).__name__}")
 
@@ -388,6 +391,7 @@ class Connection(asyncio.Protocol):
                 max(0, self._part_bytes_max),
                 () if forwarding is None else forwarding.members,
                 0 if forwarding is None else forwarding.leader.epoch,
+                self._broker.logs.settings.enabled,
             )
         )
 
@@ -410,9 +414,13 @@ class Connection(asyncio.Protocol):
         self._close()  # One that does not follow, or while none leads, tries the next address.
         return True
 
+    def _address(self) -> str:
+        peer = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
     def _let_in(self, hello: Hello) -> bool:
         """Open a session for an authorized peer, and return whether it is."""
-        found = self._broker.access.admit(hello.token, self._broker.now_us())
+        found = self._broker.access.admit(hello.token, self._broker.now_us(), self._address())
         if isinstance(found, Principal):
             key = found.key
             if key is None or key.namespace in ("", hello.namespace):
@@ -544,6 +552,15 @@ class Connection(asyncio.Protocol):
             return
         self._listening.begin(self._broker.events, self._principal, self._namespace, message)
         self._write(Ack(message.ref))
+
+    def _on_logs(self, message: Logs) -> None:
+        ref, held = message.ref, (message.task, message.fence)
+        told = (lambda kept: self._write(Ack(ref, kept))) if ref else None
+        refusal = self._principal.refuse(Permission.WORK) or self._broker.logs.take(
+            self.session, held, message.lines, message.last, told
+        )
+        if refusal is not None and ref:
+            self._refuse(ref, refusal)
 
     # Large bodies.
 

@@ -25,7 +25,7 @@ from jackalope.core.effects import (
     SessionReplaced,
     TaskEnded,
 )
-from jackalope.core.refusals import Refusal
+from jackalope.core.refusals import QuotaRefusal, Refusal
 from jackalope.core.task import BlobRef
 from jackalope.wire.messages import (
     Ack,
@@ -153,6 +153,9 @@ def answer(ref: int, body: Answered) -> Message:
     """Put the answer to a request into a message."""
     if type(body) is Accepted:
         return Ack(ref, body)
+    if isinstance(body, QuotaRefusal):
+        told = (body.retry_after_us, body.quota, body.limit, body.used)
+        return Nack(ref, body.code, body.message, *told)
     if isinstance(body, Refusal):
         return Nack(ref, body.code, body.message, body.retry_after_us)
     if isinstance(body, NothingToClaim):

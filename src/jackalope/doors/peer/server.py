@@ -33,6 +33,7 @@ from jackalope.wire.peer import (
     AskCompare,
     AskEntries,
     AskFence,
+    AskKeepLogs,
     AskPromote,
     AskRaise,
     AskSnapshot,
@@ -106,6 +107,9 @@ class Host(Protocol):
 
     async def promote(self) -> Promoted:
         """Take the place of the broker that is followed."""
+
+    async def keep_logs(self, slices: bytes, *, is_member: bool) -> None:
+        """Keep lines of tasks that the leader has taken."""
 
     def snapshot(self) -> AbstractAsyncContextManager[tuple[SnapshotHead, AsyncIterator[bytes]]]:
         """Lend a copy of the history."""
@@ -258,6 +262,8 @@ class PeerDoor:
                 return await host.fence(request.by, is_member=is_member)
             case AskPromote():
                 return await host.promote()
+            case AskKeepLogs():
+                await host.keep_logs(request.slices, is_member=is_member)
             case _:
                 raise PeerRefused(f"unexpected {type(request).__name__}")
         return Done()

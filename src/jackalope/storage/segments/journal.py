@@ -134,6 +134,7 @@ class SegmentJournal:
             with naming_faults(self.folder):
                 make_folder(self.folder)
                 self._writer = os.open(self.folder / _WRITER, os.O_RDWR | os.O_CREAT, 0o600)
+        self._await_spare()  # What it writes is not of a killed writer.
         with self._writing():
             drop_unfinished(self.folder)
             numbers = numbers_in(self.folder)
@@ -236,8 +237,7 @@ class SegmentJournal:
         self._is_closed = True
         if self._syncer is not None:
             self._syncer.stop()
-        if self._spare_maker is not None:
-            self._spare_maker.join()
+        self._await_spare()
         for descriptor in (self._file, self._writer):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -282,6 +282,9 @@ class SegmentJournal:
                 os.close(self._file)
             self._file = file
         self._header, self._offset = header, HEADER_BYTES
+        self._await_spare()
+
+    def _await_spare(self) -> None:
         if self._spare_maker is not None:
             self._spare_maker.join()
             self._spare_maker = None

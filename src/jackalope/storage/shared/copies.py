@@ -19,8 +19,11 @@ from jackalope.storage.shared.log import Copied, LogEngine
 #: How many messages are read at a time.
 _MESSAGES = 1_000
 
-#: How long a copy that seems to have ended is given to catch up.
+#: How long a copy that seems to have ended, or does not answer, is given to catch up.
 _LAG_S = 0.5
+
+#: How often a copy that does not answer is asked: its server may have started just now.
+_TRIES = 3
 
 _DAMAGED = b""
 
@@ -31,6 +34,7 @@ class CopyView(NamedTuple):
     name: str
     messages: int
     problem: str = ""
+    trouble: str = ""  # why it was not read to its end, which says nothing of what it has
 
 
 def compare_copies(engine: LogEngine) -> list[CopyView]:
@@ -49,11 +53,13 @@ def compare_copies(engine: LogEngine) -> list[CopyView]:
         try:
             read[name] = _read(engine, name, names, range(state.start, state.end + 1))
         except OutOfReach as fault:
-            troubles[name] = f"it cannot be read: {fault}"
+            troubles[name] = str(fault)
     begin = engine.start()  # What was cut off meanwhile is missing where it was read later.
     right = _agreed(read, range(begin, state.end + 1))
     return [
-        CopyView(name, len(read.get(name, ())), troubles.get(name) or _problem(read[name], right))
+        CopyView(name, 0, trouble=troubles[name])
+        if name in troubles
+        else CopyView(name, len(read[name]), _problem(read[name], right))
         for name in names
     ]
 
@@ -78,10 +84,19 @@ def _read(engine: Copied, name: str, names: list[str], wanted: range) -> dict[in
 
 
 def _next(engine: Copied, but: set[str], after: int, count: int) -> list[tuple[int, bytes]]:
-    answer = engine.read_copy(but, after, count)
-    if answer is None:
-        raise OutOfReach("no server lets it be read")
-    return answer[1]
+    tries = 1
+    while True:
+        try:
+            answer = engine.read_copy(but, after, count)
+        except OutOfReach:
+            if tries == _TRIES:
+                raise
+            tries += 1
+            sleep(_LAG_S)
+            continue
+        if answer is None:
+            raise OutOfReach("no server lets it be read")
+        return answer[1]
 
 
 def _agreed(read: dict[str, dict[int, bytes]], positions: range) -> dict[int, bytes]:

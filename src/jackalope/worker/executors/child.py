@@ -27,11 +27,12 @@ from contextvars import copy_context
 from itertools import count
 from queue import SimpleQueue
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
 from jackalope.core.commands import RecordStep, Suspend
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment
+from jackalope.core.shapes.task_log import LogStream
 from jackalope.core.task import Error
 from jackalope.errors import Rejected
 from jackalope.parent_process import die_with_parent
@@ -72,6 +73,8 @@ from jackalope.worker.executors.child_process import (
     rss_bytes,
 )
 from jackalope.worker.executors.run_coroutine import run_coroutine
+from jackalope.worker.logs.capture import install_in_child
+from jackalope.worker.logs.child_pipe import PipeSink, ShownStream
 
 UNFIT = 2
 
@@ -82,8 +85,15 @@ _PROGRESS_EVERY_S = 0.05
 class Child(Listener):
     """The inside of the process. Also the listener of its attempts."""
 
-    def __init__(self, parent: socket.socket, memory_bytes_max: int, log: InheritedLog) -> None:
+    def __init__(
+        self,
+        parent: socket.socket,
+        memory_bytes_max: int,
+        log: InheritedLog,
+        lines: PipeSink | None = None,
+    ) -> None:
         self._parent = parent
+        self._lines = lines
         self._memory_bytes_max = memory_bytes_max
         self._log = log
         self._surroundings: Surroundings | None = None
@@ -133,6 +143,9 @@ class Child(Listener):
 
     def acknowledged(self, attempt: Attempt) -> None:
         """Do nothing: the parent has said so already."""
+
+    def sink_of(self, attempt: Attempt) -> PipeSink | None:  # noqa: ARG002
+        return self._lines
 
     def rested(self, attempt: Attempt, *, is_resting: bool) -> None:
         """Pass on that the attempt only waits, or no more, where no signal interrupts it."""
@@ -350,14 +363,17 @@ def out_of_memory(error: MemoryError, bytes_max: int) -> Outcome:
 
 
 def main(arguments: list[str]) -> NoReturn:
-    """Run the process: application, channel, stack file, parent, memory, look of the log."""
-    application, channel, stack, parent, memory, look = arguments
+    """Run the process: application, channel, stack file, parent, memory, look of the log, lines."""
+    application, channel, stack, parent, memory, look, lines = arguments
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # So that a crash loses no line.
     die_with_parent(int(parent))
     faulthandler.enable(file=int(stack), all_threads=False)
     faulthandler.register(signal.SIGUSR2, file=int(stack), all_threads=False)
-    child = Child(socket.socket(fileno=int(channel)), int(memory), InheritedLog(look))
+    pipe = PipeSink(int(lines)) if int(lines) >= 0 else None
+    if pipe is not None:
+        install_in_child(pipe)
+    child = Child(socket.socket(fileno=int(channel)), int(memory), InheritedLog(look, pipe), pipe)
     code = child.serve(application)
     # Threads that a task has left behind must not keep the process.
     sys.stdout.flush()
@@ -371,10 +387,11 @@ def main(arguments: list[str]) -> NoReturn:
 class InheritedLog(logging.Handler):
     """Stands where the standard library's logging writes to, until there is something to write."""
 
-    def __init__(self, look: str) -> None:
+    def __init__(self, look: str, pipe: PipeSink | None = None) -> None:
         """Take how the worker's log looks: its level and form; empty for as it happens to be."""
         super().__init__()
         self._look = look
+        self._pipe = pipe
 
     def prepare(self) -> None:
         """Catch what is logged through the standard library from now on."""
@@ -396,7 +413,10 @@ class InheritedLog(logging.Handler):
             look, self._look = self._look.split(), ""
             from jackalope.log_setup import set_up  # noqa: PLC0415  slow, and mostly not needed
 
-            set_up(*look, about=name_task, is_patient=False)
+            stream = None  # The records are kept: what is made of them is only to be shown.
+            if self._pipe is not None:
+                stream = cast("TextIO", ShownStream(self._pipe, sys.stderr, LogStream.STDERR))
+            set_up(*look, stream=stream, about=name_task, is_patient=False)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Begin, and pass the line on."""

@@ -11,6 +11,8 @@ where that must be: until then its number cannot belong to another.
 from __future__ import annotations
 
 import asyncio
+import codecs
+import fcntl
 import os
 import resource
 import select
@@ -18,8 +20,10 @@ import selectors
 import signal
 import subprocess
 import sys
+import termios
 import threading
 import time
+from array import array
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,12 +35,18 @@ import msgspec
 
 from jackalope.core.commands import RecordStep, Suspend
 from jackalope.core.effects import Assignment
+from jackalope.core.shapes.task_log import LogStream
 from jackalope.core.task import Error
 from jackalope.tasks.serialization import encodable
-from jackalope.worker.attempt import Outcome, Surroundings
+from jackalope.worker.attempt import Attempt, Outcome, Surroundings
+from jackalope.worker.logs.child_pipe import PipeReader
+
+_Utf8 = codecs.getincrementaldecoder("utf-8")
 
 #: How much of what a process has written is kept.
 _TAIL_BYTES = 4 * 1024
+#: Stands for the pipe that brings lines, where others are those of the standard streams.
+_LINES = 0
 #: How long what a dead process has written may take to arrive.
 _TAIL_S = 0.5
 #: `ru_maxrss` counts these.
@@ -56,7 +66,9 @@ class Exit:
 class ChildProcess:
     """A process in a session and a group of its own. Belongs to the loop that started it."""
 
-    def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
+    def __init__(
+        self, command: Sequence[str], pass_fds: Sequence[int], lines: int = -1, echoes: bool = True
+    ) -> None:
         self.ends_group = False  # kill what it has started as soon as it ends
         self._popen = subprocess.Popen(  # noqa: S603  the worker's own command
             command,
@@ -69,7 +81,7 @@ class ChildProcess:
         )
         self.pid = self._popen.pid
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self._output = Output([(self._popen.stdout, 1), (self._popen.stderr, 2)])
+        self.output = Output(self._popen.stdout, self._popen.stderr, lines, echoes=echoes)
         self._watch()
 
     @property
@@ -122,7 +134,7 @@ class ChildProcess:
             used.ru_maxrss * _RSS_UNIT,
             round(used.ru_utime + used.ru_stime, 2),
         )
-        tail = loop.run_in_executor(None, self._output.tail)
+        tail = loop.run_in_executor(None, self.output.tail)
         tail.add_done_callback(lambda done: self._settle(ended, done))
 
     def _settle(self, ended: Exit, tail: asyncio.Future[str]) -> None:
@@ -149,13 +161,31 @@ def await_end(pid: int) -> None:
 
 
 class Output:
-    """Copies what a process writes to the worker's own output, and keeps the end of it."""
+    """Copies what a process writes to the worker's own output, and keeps the end of it.
 
-    def __init__(self, streams: list[tuple[IO[bytes] | None, int]]) -> None:
+    While an attempt runs there it is given what comes: over the pipe for lines what its Python code
+    prints and logs, from the streams themselves what other programs and C code write.
+    """
+
+    def __init__(
+        self,
+        out: IO[bytes] | None,
+        error: IO[bytes] | None,
+        lines: int = -1,
+        *,
+        echoes: bool = True,
+    ) -> None:
+        self.attempt: Attempt | None = None  # whose output it is
+        self._echoes = echoes
         self._kept = b""
-        self._thread = threading.Thread(
-            target=self._copy, args=(streams,), name="jackalope-output", daemon=True
-        )
+        self._is_busy = False
+        self._reader = PipeReader()
+        self._files = {
+            file.fileno(): (file, number) for file, number in ((out, 1), (error, 2)) if file
+        }
+        if lines >= 0:
+            self._files[lines] = (os.fdopen(lines, "rb", buffering=0), _LINES)
+        self._thread = threading.Thread(target=self._copy, name="jackalope-output", daemon=True)
         self._thread.start()
 
     def tail(self) -> str:
@@ -163,20 +193,47 @@ class Output:
         self._thread.join(_TAIL_S)
         return self._kept.decode(errors="replace").strip()
 
-    def _copy(self, streams: list[tuple[IO[bytes] | None, int]]) -> None:
+    def is_behind(self) -> bool:
+        """Return whether something was written that no attempt has been given yet."""
+        return any(_unread_bytes(number) for number in list(self._files)) or self._is_busy
+
+    def _copy(self) -> None:
+        decoders = {number: _Utf8(errors="replace") for number in (1, 2)}
         with selectors.DefaultSelector() as selector:
-            for stream, target in streams:
-                if stream is not None:
-                    selector.register(stream, selectors.EVENT_READ, target)
+            for number in self._files:
+                selector.register(number, selectors.EVENT_READ)
             while selector.get_map():
                 for key, _ in selector.select():
+                    self._is_busy = True
                     data = os.read(key.fd, 64 * 1024)
                     if data:
-                        self._kept = (self._kept + data)[-_TAIL_BYTES:]
-                        _write(key.data, data)
+                        self._take(self._files[key.fd][1], data, decoders)
                     else:
-                        selector.unregister(key.fileobj)
-                        key.fileobj.close()  # type: ignore[union-attr]
+                        selector.unregister(key.fd)
+                        self._files.pop(key.fd)[0].close()
+                    self._is_busy = False
+
+    def _take(self, target: int, data: bytes, decoders: dict[int, Any]) -> None:
+        attempt = self.attempt
+        sink = None if attempt is None else attempt.output()
+        if target == _LINES:
+            shown = self._reader.feed(data, sink, echoes=self._echoes)
+        else:
+            shown = [(target, data)] if self._echoes or sink is None else []
+            if sink is not None:
+                stream = LogStream.STDOUT if target == 1 else LogStream.STDERR
+                sink.write(stream, decoders[target].decode(data))
+        for number, text in shown:
+            self._kept = (self._kept + text)[-_TAIL_BYTES:]
+            _write(number, text)
+
+
+def _unread_bytes(descriptor: int) -> int:
+    """Return how much there is to read; 0 if it is closed."""
+    found = array("i", [0])
+    with suppress(OSError):
+        fcntl.ioctl(descriptor, termios.FIONREAD, found)
+    return found[0]
 
 
 def _write(target: int, data: bytes) -> None:

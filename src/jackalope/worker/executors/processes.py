@@ -51,6 +51,7 @@ from jackalope.worker.executors.child_process import (
     packet,
     signal_name,
 )
+from jackalope.worker.logs.capture import TaskLogs
 
 CHILD_COMMAND = (sys.executable, "-m", "jackalope.worker.executors.child")
 
@@ -63,6 +64,9 @@ _EXIT_S = 2.0
 _STACK_S = 1.0
 _STACK_LOOK_S = 0.02
 _STACK_BYTES_MAX = 16 * 1024
+#: How long what a task has written may take to be read.
+_CATCH_UP_S = 0.5
+_CATCH_UP_LOOK_S = 0.001
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,7 @@ class ProcessExecutor:
             replace(surroundings, is_isolated=True) if surroundings is not None else _NOWHERE
         )
         self._command = (*command, application)
+        self._task_logs = surroundings.task_logs if surroundings is not None else TaskLogs.OUTPUT
         self._log = log
         self._memory_bytes_max = memory_bytes_max
         self._recycling = recycling or Recycling()
@@ -171,7 +176,13 @@ class ProcessExecutor:
         child = Child()
         self._children.add(child)
         try:
-            await child.start(self._command, self._memory_bytes_max, self._log, self._surroundings)
+            await child.start(
+                self._command,
+                self._memory_bytes_max,
+                self._log,
+                self._surroundings,
+                task_logs=self._task_logs,
+            )
         except BaseException:
             self._children.discard(child)
             raise
@@ -208,6 +219,8 @@ class Child:
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._is_killed = False
+        self._keeps_output = False  # what its tasks print is kept
+        self._is_behind = False  # and was not read in time
         self._trace = ""
 
     @property
@@ -219,16 +232,32 @@ class Child:
         return time.monotonic() - self._started_at
 
     async def start(
-        self, command: tuple[str, ...], memory_bytes_max: int, log: str, surroundings: bytes
+        self,
+        command: tuple[str, ...],
+        memory_bytes_max: int,
+        log: str,
+        surroundings: bytes,
+        *,
+        task_logs: str = TaskLogs.OUTPUT,
     ) -> None:
         """Start the process, and wait until it is ready."""
         ours, theirs = socket.socketpair()
+        self._keeps_output = task_logs != TaskLogs.OUTPUT
+        lines, their_lines = os.pipe() if self._keeps_output else (-1, -1)
         with theirs:
             stack = self._stack.fileno()
-            arguments = (theirs.fileno(), stack, os.getpid(), memory_bytes_max, log)
-            self._process = ChildProcess(
-                (*command, *map(str, arguments)), pass_fds=(theirs.fileno(), stack)
-            )
+            arguments = (theirs.fileno(), stack, os.getpid(), memory_bytes_max, log, their_lines)
+            fds = (theirs.fileno(), stack, *([their_lines] if self._keeps_output else []))
+            try:
+                self._process = ChildProcess(
+                    (*command, *map(str, arguments)),
+                    fds,
+                    lines,
+                    echoes=task_logs != TaskLogs.BROKER,
+                )
+            finally:
+                if self._keeps_output:
+                    os.close(their_lines)
         self._reader, self._writer = await asyncio.open_connection(sock=ours)
         self._say(surroundings)
         word = await self._hear()
@@ -245,6 +274,28 @@ class Child:
         os.ftruncate(self._stack.fileno(), 0)
         await report_leaves()
         self._say(packet(Work(attempt.assignment)))
+        if self._keeps_output and self._process is not None:
+            self._process.output.attempt = attempt
+        try:
+            return await self._outcome(attempt)
+        finally:
+            await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        """Wait until the attempt was given what it has written, unless that takes too long."""
+        if not self._keeps_output or self._process is None:
+            return
+        output, by = self._process.output, time.monotonic() + _CATCH_UP_S
+        while output.is_behind():
+            if time.monotonic() >= by or self._is_behind:
+                self._is_behind = True  # The worker's output is not read: do not wait each time.
+                break
+            await asyncio.sleep(_CATCH_UP_LOOK_S)
+        else:
+            self._is_behind = False
+        output.attempt = None
+
+    async def _outcome(self, attempt: Attempt) -> Outcome:
         while True:
             word = await self._hear()
             if type(word) is Progressed:

@@ -605,9 +605,9 @@ def test_a_worker_without_a_socket_takes_a_job_and_returns_it() -> None:
                 "/api/v1/workers/plain/claim", json={"queues": ["jobs"], "wait": 5}
             )
             (task,) = claimed.json()["tasks"]
-            assert task["task_id"] == created["id"]
+            assert task["task"] == created["id"]
             proof = {"worker": "plain", "fence": task["fence"]}
-            attempt = f"/api/v1/attempts/{task['task_id']}"
+            attempt = f"/api/v1/attempts/{task['task']}"
             payload = await house.client.get(f"{attempt}/payload", params=proof)
             assert payload.content == LARGE
             finished = await house.client.post(

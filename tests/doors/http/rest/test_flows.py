@@ -17,15 +17,15 @@ FLOW: dict[str, Any] = {
     "name": "thumbnails",
     "queue": "images",
     "nodes": [
-        {"name": "fetch", "task_type": "fetch", "args": ["cat.png"]},
-        {"name": "small", "task_type": "resize", "args": [{"$result": "fetch"}], "group": "sizes"},
-        {"name": "large", "task_type": "resize", "args": [{"$result": "fetch"}], "group": "sizes"},
+        {"node": "fetch", "name": "fetch", "args": ["cat.png"]},
+        {"node": "small", "name": "resize", "args": [{"$result": "fetch"}], "group": "sizes"},
+        {"node": "large", "name": "resize", "args": [{"$result": "fetch"}], "group": "sizes"},
         {
+            "node": "publish",
             "name": "publish",
-            "task_type": "publish",
             "args": [{"$results": "sizes"}],
             "kwargs": {"first": {"deep": [{"$result": "fetch"}]}},
-            "max_retries": 0,
+            "retries": 0,
         },
     ],
     "groups": [{"name": "sizes", "width": 1}],
@@ -40,7 +40,7 @@ async def claim(client: httpx.AsyncClient) -> dict[str, Any]:
 
 
 async def finish(client: httpx.AsyncClient, task: dict[str, Any], result: bytes) -> None:
-    path = f"/api/v1/attempts/{task['task_id']}/finish"
+    path = f"/api/v1/attempts/{task['task']}/finish"
     answer = await client.post(
         path,
         params={"worker": "w", "fence": task["fence"]},
@@ -68,16 +68,16 @@ def test_a_flow_is_run_by_workers_over_rest() -> None:
             client = house.client
             made = await client.post("/api/v1/flows", json=FLOW)
             assert made.status_code == 201, made.text
-            flow_id, nodes = made.json()["flow_id"], made.json()["nodes"]
+            flow_id, nodes = made.json()["id"], made.json()["nodes"]
             assert list(nodes) == ["fetch", "small", "large", "publish"]
             first = await claim(client)
-            assert (first["task_id"], first["inputs"]) == (nodes["fetch"], [])
+            assert (first["task"], first["inputs"]) == (nodes["fetch"], [])
             assert first["headers"] == {"content": "json"}
             assert json.loads(base64.b64decode(first["payload"])) == [["cat.png"], {}]
             await finish(client, first, b'"cat"')
             for name in ("small", "large"):  # One after the other: the group has a width of 1.
                 task = await claim(client)
-                assert task["task_id"] == nodes[name]
+                assert task["task"] == nodes[name]
                 assert of(task) == [("fetch", "", "succeeded", b'"cat"')]
                 await finish(client, task, json.dumps(name).encode())
             last = await claim(client)
@@ -99,10 +99,10 @@ def test_a_flow_is_shown_and_listed() -> None:
         async with open_http() as house:
             client = house.client
             made = (await client.post("/api/v1/flows", json=FLOW)).json()
-            await client.post("/api/v1/tasks", json={"task_type": "other", "queue": "other"})
+            await client.post("/api/v1/tasks", json={"name": "other", "queue": "other"})
             await finish(client, await claim(client), b'"cat"')
             await claim(client)
-            shown = (await client.get(f"/api/v1/flows/{made['flow_id']}")).json()
+            shown = (await client.get(f"/api/v1/flows/{made['id']}")).json()
             assert (shown["name"], shown["state"], shown["phase"]) == (
                 "thumbnails",
                 "waiting",
@@ -116,20 +116,20 @@ def test_a_flow_is_shown_and_listed() -> None:
                 2,
                 0,
             )
-            nodes = {each["name"]: each for each in shown["nodes"]}
+            nodes = {each["node"]: each for each in shown["nodes"]}
             assert nodes["small"]["after"] == [made["nodes"]["fetch"]]
             assert (nodes["small"]["group"], nodes["publish"]["groups"]) == ("sizes", ["sizes"])
             [attempt] = nodes["fetch"]["attempts"]
-            assert (attempt["worker_id"], attempt["outcome"]) == ("w", "finish")
+            assert (attempt["worker"], attempt["outcome"]) == ("w", "finish")
             assert attempt["started_at"] <= attempt["ended_at"]
             [attempt] = nodes["small"]["attempts"]
             assert (attempt["outcome"], attempt["ended_at"]) == (None, None)
             page = (await client.get("/api/v1/flows")).json()
             [one] = page["flows"]  # The other task is none.
-            assert (one["flow_id"], one["done"], one["nodes"]) == (made["flow_id"], 1, [])
+            assert (one["id"], one["done"], one["nodes"]) == (made["id"], 1, [])
             queries: tuple[tuple[dict[str, Any], int], ...] = (
                 ({"state": "waiting"}, 1),
-                ({"status": "completed"}, 0),
+                ({"state": "succeeded"}, 0),
                 ({"name": "thumbnails"}, 1),
                 ({"text": "other"}, 0),
                 ({"queue": "images", "limit": 1}, 1),
@@ -137,13 +137,13 @@ def test_a_flow_is_shown_and_listed() -> None:
             for query, count in queries:
                 page = (await client.get("/api/v1/flows", params=query)).json()
                 assert len(page["flows"]) == count
-            part = (await client.get(f"/api/v1/flows/{made['flow_id']}?limit=3")).json()
+            part = (await client.get(f"/api/v1/flows/{made['id']}?limit=3")).json()
             rest = await client.get(
-                f"/api/v1/flows/{made['flow_id']}", params={"cursor": part["cursor"], "limit": 3}
+                f"/api/v1/flows/{made['id']}", params={"cursor": part["cursor"], "limit": 3}
             )
-            names = [each["name"] for each in part["nodes"] + rest.json()["nodes"]]
+            names = [each["node"] for each in part["nodes"] + rest.json()["nodes"]]
             assert sorted(names) == sorted(nodes)
-            killed = await client.post(f"/api/v1/tasks/{made['flow_id']}/kill")
+            killed = await client.post(f"/api/v1/tasks/{made['id']}/kill")
             assert killed.status_code == 200
             no_flow = await client.get(f"/api/v1/flows/{made['nodes']['fetch']}")
             assert (no_flow.status_code, no_flow.json()["reason"]) == (404, "unknown_task")
@@ -155,14 +155,14 @@ def test_an_ended_flow_is_listed_from_history() -> None:
     async def check() -> None:
         async with open_http() as house:
             client, broker = house.client, house.broker
-            flow = {"name": "f", "nodes": [{"name": "a", "task_type": "t"}], "queue": "images"}
+            flow = {"name": "f", "nodes": [{"node": "a", "name": "t"}], "queue": "images"}
             made = (await client.post("/api/v1/flows", json={**flow, "tags": ["x"]})).json()
-            await client.post("/api/v1/tasks", json={"task_type": "t", "tags": ["x"]})
+            await client.post("/api/v1/tasks", json={"name": "t", "tags": ["x"]})
             await finish(client, await claim(client), b"")
             await broker.flush()
             [one] = (await client.get("/api/v1/flows?state=succeeded")).json()["flows"]
-            assert (one["flow_id"], one["tags"], one["done"]) == (made["flow_id"], ["x"], 1)
-            shown = (await client.get(f"/api/v1/flows/{made['flow_id']}")).json()
+            assert (one["id"], one["tags"], one["done"]) == (made["id"], ["x"], 1)
+            shown = (await client.get(f"/api/v1/flows/{made['id']}")).json()
             assert [each["state"] for each in shown["nodes"]] == ["succeeded"]
 
     run(check())
@@ -175,19 +175,17 @@ def test_nodes_are_added_to_open_groups() -> None:
             flow = {
                 "name": "crawl",
                 "queue": "images",
-                "nodes": [{"name": "join", "task_type": "join", "args": [{"$results": "pages"}]}],
-                "groups": [{"name": "pages", "open": True}],
+                "nodes": [{"node": "join", "name": "join", "args": [{"$results": "pages"}]}],
+                "groups": [{"name": "pages", "is_open": True}],
             }
             made = (await client.post("/api/v1/flows", json=flow)).json()
-            path = f"/api/v1/flows/{made['flow_id']}/nodes"
-            more = {
-                "nodes": [{"name": "p1", "task_type": "page", "group": "pages", "queue": "images"}]
-            }
+            path = f"/api/v1/flows/{made['id']}/nodes"
+            more = {"nodes": [{"node": "p1", "name": "page", "group": "pages", "queue": "images"}]}
             added = await client.post(path, json=more)
             assert added.status_code == 201, added.text
             assert (await client.post(path, json=more)).json() == added.json()
             assert (await client.post(path, json={"close": ["pages"]})).status_code == 201
-            late = await client.post(path, json={"nodes": [{**more["nodes"][0], "name": "p2"}]})
+            late = await client.post(path, json={"nodes": [{**more["nodes"][0], "node": "p2"}]})
             assert late.status_code >= 400
             assert "pages" in late.json()["error"]
             await finish(client, await claim(client), b"1")
@@ -206,7 +204,7 @@ def test_a_large_input_is_fetched() -> None:
             task = await claim(client)
             [given] = task["inputs"]
             assert (given["result"], given["result_size"]) == (None, len(large))
-            path = f"/api/v1/attempts/{task['task_id']}/input"
+            path = f"/api/v1/attempts/{task['task']}/input"
             query = {"worker": "w", "fence": task["fence"], "node": "fetch"}
             assert (await client.get(path, params=query)).content == large
             other = await client.get(path, params={**query, "node": "publish"})
@@ -221,19 +219,19 @@ def test_a_large_input_is_fetched() -> None:
         (
             {
                 "nodes": [
-                    {"name": "a", "task_type": "t", "after": ["b"]},
-                    {"name": "b", "task_type": "t", "after": ["a"]},
-                    {"name": "c", "task_type": "t", "args": [{"$result": "nobody"}]},
+                    {"node": "a", "name": "t", "after": ["b"]},
+                    {"node": "b", "name": "t", "after": ["a"]},
+                    {"node": "c", "name": "t", "args": [{"$result": "nobody"}]},
                 ]
             },
             ("a -> b -> a", "nobody"),
         ),
-        ({"nodes": [{"name": "a", "task_type": "t", "group": "g"}], "groups": []}, ("'g'",)),
+        ({"nodes": [{"node": "a", "name": "t", "group": "g"}], "groups": []}, ("'g'",)),
         (
-            {"nodes": [{"name": "a", "task_type": "t", "args": [1], "payload": "YQ=="}]},
+            {"nodes": [{"node": "a", "name": "t", "args": [1], "payload": "YQ=="}]},
             ("a: arguments and payload exclude each other",),
         ),
-        ({"nodes": [{"name": "a", "task_type": "t", "colour": 1}]}, ("colour",)),
+        ({"nodes": [{"node": "a", "name": "t", "colour": 1}]}, ("colour",)),
         ({"on_failure": "explode"}, ("explode",)),
     ],
 )
@@ -255,10 +253,10 @@ def test_a_deadline_and_an_id() -> None:
     async def check() -> None:
         async with open_http() as house:
             client, flow_id = house.client, "0193b5c2-7d1e-7c3a-9f00-2b1c3d4e5f60"
-            flow = {**FLOW, "flow_id": flow_id, "deadline_seconds": 3600, "alias": "nightly"}
-            assert (await client.post("/api/v1/flows", json=flow)).json()["flow_id"] == flow_id
+            flow = {**FLOW, "id": flow_id, "deadline_seconds": 3600, "alias": "nightly"}
+            assert (await client.post("/api/v1/flows", json=flow)).json()["id"] == flow_id
             shown = (await client.get(f"/api/v1/flows/{flow_id}")).json()
-            assert shown["deadline_at"] > shown["created_at"]
+            assert shown["expires_at"] > shown["created_at"]
             assert shown["alias"] == "nightly"
 
     run(check())

@@ -7,7 +7,7 @@ import pytest
 from jackalope.broker.config.schema import Names
 from tests.doors.harness import run
 from tests.doors.http.harness import open_http
-from tests.doors.http.rest.test_tasks import claim, finish, submit
+from tests.doors.http.rest.test_tasks import claim, finish, submit, submit_in_aliases
 
 
 def test_queue_is_declared_changed_paused_and_deleted() -> None:
@@ -16,7 +16,7 @@ def test_queue_is_declared_changed_paused_and_deleted() -> None:
             client = house.client
             wanted = {"preset": "gridlike", "policy": {"retry_base": "10s", "retention": "forever"}}
             made = (await client.put("/api/v1/queues/images", json=wanted)).json()
-            assert (made["queue"], made["depth"], made["is_paused"]) == ("images", 0, False)
+            assert (made["queue"], made["depth"], made["paused_by"]) == ("images", 0, None)
             policy = made["policy"]
             assert (policy["retries"], policy["retry_base"]) == (4, "10s")
             assert policy["retention"] == "forever"
@@ -24,9 +24,9 @@ def test_queue_is_declared_changed_paused_and_deleted() -> None:
             changed = (await client.put("/api/v1/queues/images", json=change)).json()["policy"]
             assert (changed["timeout"], changed["retries"]) == ("1500ms", 4)
             paused = (await client.post("/api/v1/queues/images/pause")).json()
-            assert (paused["is_paused"], paused["paused_by"]) == (True, "http")
+            assert paused["paused_by"] == "http"
             resumed = (await client.post("/api/v1/queues/images/resume")).json()
-            assert resumed["is_paused"] is False
+            assert resumed["paused_by"] is None
             await submit(client, queue="images")
             busy = await client.delete("/api/v1/queues/images")
             assert (busy.status_code, busy.json()["reason"]) == (409, "queue_not_empty")
@@ -73,7 +73,7 @@ def test_batches_with_their_tasks() -> None:
             ]
             first = (await client.get("/api/v1/queues/b/batches/1")).json()
             assert (first["counts"], first["tasks"]["total"]) == ({"ready": 2}, 2)
-            assert [task["task_id"] for task in first["tasks"]["tasks"]] == ids[:2]
+            assert [task["id"] for task in first["tasks"]["tasks"]] == ids[:2]
             for path in ("b/batches/3", "b/batches/x", "none/batches", "none/batches/1"):
                 assert (await client.get(f"/api/v1/queues/{path}")).status_code == 404
 
@@ -105,7 +105,7 @@ def test_stats_and_workers_have_the_fields_of_the_task_api() -> None:
         async with open_http(names=Names.TASK_QUEUE) as house:
             client = house.client
             for priority in (250, 150, 100, 99, 0):
-                await submit(client, priority=priority)
+                await submit_in_aliases(client, priority=priority)
             stats = (await client.get("/api/v1/stats")).json()
             assert (stats["pending_count"], stats["in_progress_count"]) == (5, 0)
             assert stats["queue_depth_by_priority"] == {"high": 1, "normal": 2, "low": 2}

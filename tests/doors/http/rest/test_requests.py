@@ -10,7 +10,7 @@ from tests.doors.http.rest.test_tasks import claim, finish
 
 def body_of(payload: bytes = b"hello", **fields: object) -> dict[str, object]:
     encoded = base64.b64encode(payload).decode()
-    return {"task_type": "resize", "queue": "images", "payload": encoded, **fields}
+    return {"name": "resize", "queue": "images", "payload": encoded, **fields}
 
 
 def test_a_request_is_run_once_and_its_answer_kept() -> None:
@@ -23,23 +23,23 @@ def test_a_request_is_run_once_and_its_answer_kept() -> None:
             identity = identity_of("images", "resize", "", "2", b"hello").hex()
             assert (miss["how"], miss["identity"], miss["made_at"]) == ("miss", identity, None)
             joined = (await client.post("/api/v1/requests", json=body_of(version="2"))).json()
-            assert (joined["how"], joined["task_id"]) == ("joined", miss["task_id"])
+            assert (joined["how"], joined["task"]) == ("joined", miss["task"])
             under_way = (await client.get(f"/api/v1/requests/{identity}")).json()
-            assert (under_way["state"], under_way["task_id"]) == ("ready", miss["task_id"])
+            assert (under_way["state"], under_way["task"]) == ("ready", miss["task"])
             await finish(client, await claim(client, "images"), b"small")
             hit = (await client.post("/api/v1/requests", json=body_of(version="2"))).json()
-            assert (hit["how"], hit["task_id"], hit["worker_id"]) == ("hit", miss["task_id"], "w1")
-            result = await client.get(f"/api/v1/tasks/{hit['task_id']}/result")
+            assert (hit["how"], hit["task"], hit["worker"]) == ("hit", miss["task"], "w1")
+            result = await client.get(f"/api/v1/tasks/{hit['task']}/result")
             assert result.content == b"small"
             kept = (await client.get(f"/api/v1/requests/{identity}")).json()
             assert (kept["state"], kept["uses"], kept["size"]) == ("succeeded", 2, 5)
-            shown = (await client.get(f"/api/v1/tasks/{hit['task_id']}")).json()
+            shown = (await client.get(f"/api/v1/tasks/{hit['task']}")).json()
             assert (shown["how"], shown["answer"]) == ("miss", kept)
             for same, how in (("refresh", "refresh"), ("run", "bypass")):
                 asked = body_of(version="2", same=same)
                 served = (await client.post("/api/v1/requests", json=asked)).json()
                 assert served["how"] == how
-                own = (await client.get(f"/api/v1/tasks/{served['task_id']}")).json()
+                own = (await client.get(f"/api/v1/tasks/{served['task']}")).json()
                 assert (own["how"], own["answer"] is None) == (how, how == "bypass")
             metrics = (await client.get("/metrics")).text
             for how in ("hit", "miss", "joined", "refresh", "bypass"):
@@ -59,14 +59,12 @@ def test_a_task_of_a_queue_that_shares_has_the_id_of_who_serves_it() -> None:
             again = (await client.post("/api/v1/tasks", json=body_of())).json()
             tasks = {"tasks": [body_of(), body_of(b"other")]}
             many = (await client.post("/api/v1/tasks/batch", json=tasks)).json()["tasks"]
-            raw = await client.post(
-                "/api/v1/tasks/raw?task_type=resize&queue=images", content=b"hello"
-            )
+            raw = await client.post("/api/v1/tasks/raw?name=resize&queue=images", content=b"hello")
             assert first == again
-            assert many[0]["task_id"] == raw.json()["task_id"] == first["task_id"]
-            assert many[1]["task_id"] != first["task_id"]
+            assert many[0]["id"] == raw.json()["id"] == first["id"]
+            assert many[1]["id"] != first["id"]
             alone = (await client.post("/api/v1/tasks", json=body_of(same="run"))).json()
-            assert alone["task_id"] != first["task_id"]
+            assert alone["id"] != first["id"]
 
     run(check())
 
@@ -98,7 +96,7 @@ def test_answers_are_listed_pinned_and_purged() -> None:
             shown = (await client.get(f"/api/v1/requests/{listed[0]['identity']}")).json()
             assert shown["pinned_by"] == "http"
             assert (await client.post("/api/v1/cache/unpin", json=meant)).json()["changed"] == 1
-            purge = {"task_type": "resize", "older_than": "2999-01-01T00:00:00Z"}
+            purge = {"name": "resize", "older_than": "2999-01-01T00:00:00Z"}
             assert (await client.post("/api/v1/cache/purge", json=purge)).json()["changed"] == 2
             assert (await client.get("/api/v1/cache")).json() == {"answers": []}
 
@@ -124,8 +122,8 @@ def test_paced_tasks_are_replaced_throttled_and_counted() -> None:
             pace: dict[str, object] = {"how": "debounce", "key": "k", "span_seconds": 60}
             first = (await client.post("/api/v1/tasks", json=body_of(pace=pace))).json()
             again = (await client.post("/api/v1/tasks", json=body_of(b"new", pace=pace))).json()
-            assert again["task_id"] == first["task_id"]
-            shown = (await client.get(f"/api/v1/tasks/{first['task_id']}/history")).json()
+            assert again["id"] == first["id"]
+            shown = (await client.get(f"/api/v1/tasks/{first['id']}/history")).json()
             assert [each["what"] for each in shown["history"]] == ["submit", "replaced"]
             pace = {"how": "throttle", "span_seconds": 60}
             first = (await client.post("/api/v1/tasks", json=body_of(pace=pace))).json()

@@ -26,11 +26,7 @@ def test_schedule_is_declared_changed_triggered_and_deleted() -> None:
         async with open_http() as house:
             client, path = house.client, "/api/v1/schedules/nightly"
             made = (await client.put(path, json=NIGHTLY)).json()
-            assert (made["name"], made["state"], made["is_orphaned"]) == (
-                "nightly",
-                "active",
-                False,
-            )
+            assert (made["name"], made["state"], made["orphaned_at"]) == ("nightly", "active", None)
             assert made["settings"]["catch_up_within"] == "2h"
             assert made["settings"]["payload"] == NIGHTLY["payload"]
             assert len(made["upcoming"]) == 10
@@ -42,12 +38,12 @@ def test_schedule_is_declared_changed_triggered_and_deleted() -> None:
             resumed = (await client.post(f"{path}/resume")).json()
             assert resumed["state"] == "active"
             ran = (await client.post(f"{path}/trigger", json={})).json()
-            [task_id] = ran["task_ids"]
+            [task_id] = ran["tasks"]
             again = await client.post(f"{path}/trigger", json={})
             assert (again.status_code, again.json()["reason"]) == (409, "wrong_state")
             shown = (await client.get(path)).json()
             [first] = shown["runs"]
-            assert (first["task_id"], first["how"], first["state"]) == (task_id, "trigger", "ready")
+            assert (first["task"], first["how"], first["state"]) == (task_id, "trigger", "ready")
             explained = (await client.get(f"/api/v1/tasks/{task_id}/explain")).json()
             assert explained["causes"][-1]["why"] == "schedule"
             assert "'nightly'" in explained["causes"][-1]["text"]
@@ -73,9 +69,9 @@ def test_slots_that_passed_get_their_tasks_once() -> None:
             await client.put(path, json={"queue": "q", "cron": "@daily"})
             times = {"since": "2026-03-28T00:00:00Z", "until": "2026-03-30T23:00:00Z"}
             done = (await client.post(f"{path}/backfill", json=times)).json()
-            assert (len(done["task_ids"]), done["known"], done["refused"]) == (3, 0, None)
+            assert (len(done["tasks"]), done["known"], done["refused"]) == (3, 0, None)
             again = (await client.post(f"{path}/backfill", json=times)).json()
-            assert (again["task_ids"], again["known"]) == ([], 3)
+            assert (again["tasks"], again["known"]) == ([], 3)
 
     run(check())
 

@@ -24,7 +24,8 @@ class View(msgspec.Struct):
     by: str
     one: Inner | None
     many: tuple[Inner, ...]
-    internal: int = 0
+    took_us: int = 0
+    raw: bytes = b"\xff"
 
 
 SHOW_INNER = shape_of(Inner, "InnerShown", "What is within.")
@@ -32,12 +33,10 @@ SHOW = shape_of(
     View,
     "ViewShown",
     "What is around.",
-    names={"task": "task_id", "until_us": "good_until"},
     nullable=("parent", "by"),
     inner={"one": SHOW_INNER, "many": SHOW_INNER},
-    without=("internal",),
+    made={"raw": (str, bytes.hex)},
     defaults={"by": None},
-    size=(int, lambda view: len(view.many)),
 )
 
 
@@ -45,23 +44,24 @@ def test_every_rule() -> None:
     first = Inner(1_000_000)
     full = SHOW(View(TASK, TASK, (TASK,), 1_000_000, 2_000_000, "me", first, (first,)))
     assert msgspec.to_builtins(full) == {
-        "task_id": TEXT,
+        "task": TEXT,
         "parent": TEXT,
         "others": (TEXT,),
         "made_at": "1970-01-01T00:00:01Z",
-        "good_until": "1970-01-01T00:00:02Z",
+        "until_at": "1970-01-01T00:00:02Z",
         "by": "me",
         "one": {"at": "1970-01-01T00:00:01Z"},
         "many": [{"at": "1970-01-01T00:00:01Z"}],
-        "size": 1,
+        "took_seconds": None,
+        "raw": "ff",
     }
 
 
 def test_what_is_empty() -> None:
     empty = msgspec.to_builtins(SHOW(View(TASK, TaskId(b""), (), 0, 0, "", None, ())))
     nulls = {name for name, value in empty.items() if value is None}
-    assert nulls == {"parent", "made_at", "good_until", "by", "one"}
-    assert (empty["others"], empty["many"], empty["size"]) == ((), [], 0)
+    assert nulls == {"parent", "made_at", "until_at", "by", "one", "took_seconds"}
+    assert (empty["others"], empty["many"]) == ((), [])
 
 
 def test_the_description() -> None:

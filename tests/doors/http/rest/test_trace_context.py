@@ -13,10 +13,10 @@ OTHER = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01"
 
 async def headers_of(house: HttpHouse, sent: dict[str, str], **more: Any) -> dict[str, Any]:
     """Submit a task with these HTTP headers, and return the headers of the task."""
-    body = {"task_type": "q", "payload": "", **more}
+    body = {"name": "q", "payload": "", **more}
     answer = await house.client.post("/api/v1/tasks", json=body, headers=sent)
     assert answer.status_code == 201, answer.text
-    shown = await house.client.get(f"/api/v1/tasks/{answer.json()['task_id']}")
+    shown = await house.client.get(f"/api/v1/tasks/{answer.json()['id']}")
     found: dict[str, Any] = shown.json().get("headers") or {}
     return found
 
@@ -59,7 +59,7 @@ def test_headers_of_the_task_count_first() -> None:
 def test_request_that_is_tried_again_within_another_span() -> None:
     async def check() -> None:
         async with open_http() as house:
-            task = {"task_id": "01890a5d-ac96-774b-bcce-b302099a8057"}
+            task = {"id": "01890a5d-ac96-774b-bcce-b302099a8057"}
             for parent in (PARENT, OTHER):
                 found = await headers_of(house, {"traceparent": parent}, **task)
                 assert found == {"traceparent": PARENT}

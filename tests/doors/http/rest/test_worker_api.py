@@ -28,7 +28,7 @@ SCRIPT = Path(__file__).parents[4] / "examples" / "curl" / "worker.sh"
 
 async def report(client: httpx.AsyncClient, task: Any, what: str, **more: Any) -> httpx.Response:
     where = {"worker": more.pop("worker", "w1"), "fence": more.pop("fence", task["fence"])}
-    return await client.post(f"/api/v1/attempts/{task['task_id']}/{what}", params=where, **more)
+    return await client.post(f"/api/v1/attempts/{task['task']}/{what}", params=where, **more)
 
 
 async def open_claim(house: HttpHouse, worker: str) -> asyncio.Task[httpx.Response]:
@@ -59,18 +59,18 @@ def test_claim_start_progress_finish() -> None:
             claiming = await open_claim(house, "w1")
             task_id = await submit(client, payload=b64encode(b"hi").decode())
             (task,) = (await claiming).json()["tasks"]
-            assert (task["task_id"], task["payload"], task["attempt"]) == (task_id, "aGk=", 1)
+            assert (task["task"], task["payload"], task["attempt"]) == (task_id, "aGk=", 1)
             assert (await shown(client, task_id))["state"] == "running"
             half = await report(client, task, "progress", json={"percent": 50, "note": "half"})
-            assert half.json() == {"task_id": task_id, "signals": [], "draining": False}
+            assert half.json() == {"task": task_id, "signals": [], "draining": False}
             progress = (await shown(client, task_id))["progress"]
             assert (progress["percent"], progress["note"]) == (50, "half")
             stats = {"cpu_percent": 12.5, "memory_mb": 64}
             await client.post("/api/v1/workers/w1/heartbeat", json={"stats": stats})
             (worker,) = (await client.get("/api/v1/workers")).json()
-            assert (worker["worker_id"], worker["state"]) == ("w1", "active")
-            assert (worker["cpu_usage_percent"], worker["memory_usage_mb"]) == (12.5, 64)
-            assert worker["current_tasks"] == 1
+            assert (worker["worker"], worker["state"]) == ("w1", "active")
+            assert worker["stats"] == stats
+            assert worker["load"] == 1
             await finish(client, task, b"ho")
             assert (await shown(client, task_id))["state"] == "succeeded"
 
@@ -100,23 +100,23 @@ def test_a_worker_is_given_only_the_task_types_that_it_names() -> None:
     async def check() -> None:
         async with open_http() as house:
             client = house.client
-            ids = {name: await submit(client, task_type=name) for name in ("new", "old", "older")}
+            ids = {name: await submit(client, name=name) for name in ("new", "old", "older")}
 
             async def types(worker: str, **more: Any) -> list[str]:
                 asked = {"queues": ["default"], "count": 3, **more}
                 answer = await client.post(f"/api/v1/workers/{worker}/claim", json=asked)
                 assert answer.status_code == 200, answer.text
-                return [task["task_type"] for task in answer.json()["tasks"]]
+                return [task["name"] for task in answer.json()["tasks"]]
 
-            join = {"queues": ["default"], "tasks": ["old"]}
+            join = {"queues": ["default"], "names": ["old"]}
             assert (await client.post("/api/v1/workers/w1/join", json=join)).status_code == 200
             assert await types("w1") == ["old"]  # As it said when it joined.
-            assert await types("w2", tasks=[""]) == []
+            assert await types("w2", names=[""]) == []
             why = (await client.get(f"/api/v1/tasks/{ids['new']}/explain")).json()
             assert "name_unknown" in {cause["why"] for cause in why["causes"]}, why
-            assert await types("w1", tasks=["old", "older"]) == ["older"]
+            assert await types("w1", names=["old", "older"]) == ["older"]
             assert await types("w3") == ["new"]  # It named none, and takes any.
-            too_many = {"queues": ["default"], "tasks": ["x"] * 10_001}
+            too_many = {"queues": ["default"], "names": ["x"] * 10_001}
             answer = await client.post("/api/v1/workers/w4/claim", json=too_many)
             assert answer.status_code == 400
 
@@ -137,7 +137,7 @@ def test_stale_and_foreign_fences_are_refused() -> None:
                 stale = await report(client, task, what, fence=task["fence"] + 1, **body)
                 assert (stale.status_code, stale.json()["reason"]) == (409, "stale_fence")
             where = {"worker": "w1", "fence": task["fence"]}
-            url = f"/api/v1/attempts/{task['task_id']}/payload"
+            url = f"/api/v1/attempts/{task['task']}/payload"
             assert (await client.get(url, params=where)).status_code == 200
             stale = await client.get(url, params=where | {"fence": task["fence"] + 1})
             assert (stale.status_code, stale.json()["reason"]) == (409, "stale_fence")
@@ -146,7 +146,7 @@ def test_stale_and_foreign_fences_are_refused() -> None:
             await client.post("/api/v1/workers/w2/claim", json={"queues": ["default"]})
             other = await report(client, task, "finish", worker="w2", content=b"")
             assert (other.status_code, other.json()["reason"]) == (409, "stale_fence")
-            assert (await shown(client, task["task_id"]))["state"] == "running"
+            assert (await shown(client, task["task"]))["state"] == "running"
 
     run(check())
 
@@ -160,8 +160,8 @@ def test_kill_reaches_the_worker_with_its_next_request() -> None:
             await client.post(f"/api/v1/tasks/{task_id}/kill")
             beat = (await client.post("/api/v1/workers/w1/heartbeat", json={})).json()
             (signal_asked,) = beat["signals"]
-            assert (signal_asked["task_id"], signal_asked["signal"]) == (task_id, "kill")
-            assert (await shown(client, task_id))["signal"]["stage"] == "delivered"
+            assert (signal_asked["task"], signal_asked["signal"]) == (task_id, "kill")
+            assert (await shown(client, task_id))["request"]["stage"] == "delivered"
             await report(client, task, "signal", json={"answer": "stopped"})
             assert (await shown(client, task_id))["state"] == "killed"
 
@@ -194,8 +194,8 @@ def test_join_gives_away_what_it_does_not_name() -> None:
             kept, lost = await submit(client), await submit(client)
             asked = {"queues": ["default"], "count": 2}
             answer = await client.post("/api/v1/workers/w1/claim", json=asked)
-            tasks = {task["task_id"]: task for task in answer.json()["tasks"]}
-            holding = [{"task_id": kept, "fence": tasks[kept]["fence"]}]
+            tasks = {task["task"]: task for task in answer.json()["tasks"]}
+            holding = [{"task": kept, "fence": tasks[kept]["fence"]}]
             join = {"queues": ["default"], "holding": holding, "labels": {"host": "here"}}
             joined = await client.post("/api/v1/workers/w1/join", json=join)
             assert joined.json() == {"resumed": holding, "dropped": []}
@@ -224,7 +224,7 @@ def test_silent_worker_is_gone_and_an_open_claim_is_not_silent() -> None:
                 "/api/v1/workers/w2/claim", json={"queues": ["default"], "wait": 10}
             )
             (again,) = other.json()["tasks"]
-            assert (again["task_id"], again["attempt"]) == (task_id, 2)
+            assert (again["task"], again["attempt"]) == (task_id, 2)
             stale = await report(client, task, "finish", content=b"late")
             assert stale.status_code in (404, 409)
             await finish(client, again, b"in time", worker="w2")
@@ -275,7 +275,7 @@ def test_tasks_that_come_after_the_answer_are_handed_back() -> None:
             worker.post(ClaimTasks(ref=999, count=1, wait_us=10_000_000))
             task_id = await submit(house.client)
             task = await claim(house.client, worker="w2")
-            assert task["task_id"] == task_id
+            assert task["task"] == task_id
 
     run(check())
 
@@ -330,23 +330,23 @@ def test_curl_works_on_after_the_broker_was_killed(tmp_path: Path) -> None:
     first = Serving(tmp_path)
     api = f"{first.url}/api/v1"
     try:
-        _, submitted = post(f"{api}/tasks", {"task_type": "t", "queue": "q"})
-        _, other = post(f"{api}/tasks", {"task_type": "t", "queue": "q"})
+        _, submitted = post(f"{api}/tasks", {"name": "t", "queue": "q"})
+        _, other = post(f"{api}/tasks", {"name": "t", "queue": "q"})
         _, claimed = post(f"{api}/workers/w1/claim", {"queues": ["q"], "count": 2})
-        fences = {task["task_id"]: task["fence"] for task in claimed["tasks"]}
+        fences = {task["task"]: task["fence"] for task in claimed["tasks"]}
     finally:
         first.stop(signal.SIGKILL)
     second = Serving(tmp_path, http_port=first.http_port)
     try:
         assert post(f"{api}/workers/w1/heartbeat", {}) == (200, {"signals": [], "draining": False})
         assert post(f"{api}/workers/w2/claim", {"queues": ["q"]})[1]["tasks"] == []
-        task_id = submitted["task_id"]
+        task_id = submitted["id"]
         where = f"worker=w1&fence={fences[task_id]}"
         status, _ = curl(f"{api}/attempts/{task_id}/finish?{where}", "--data-binary", "done")
         assert status == 200
         assert curl(f"{api}/tasks/{task_id}/result") == (200, "done")
         assert curl(f"{api}/tasks/{task_id}")[1]["attempts"] == 1
-        _, running = curl(f"{api}/tasks/{other['task_id']}")
+        _, running = curl(f"{api}/tasks/{other['id']}")
         assert (running["state"], running["attempts"]) == ("running", 1)
         again, _ = curl(f"{api}/attempts/{task_id}/finish?{where}", "--data-binary", "twice")
         assert again == 409
@@ -385,8 +385,8 @@ def test_worker_made_of_curl_runs_fails_and_dies(serving: Serving, script: Any) 
     api = f"{serving.url}/api/v1"
 
     def submitted(payload: str, **more: Any) -> str:
-        body = {"task_type": "t", "queue": "q", "payload": b64encode(payload.encode()).decode()}
-        return str(post(f"{api}/tasks", body | more)[1]["task_id"])
+        body = {"name": "t", "queue": "q", "payload": b64encode(payload.encode()).decode()}
+        return str(post(f"{api}/tasks", body | more)[1]["id"])
 
     shouting = script("shouter", "tr", "a-z", "A-Z")
     assert curl(f"{api}/tasks/{submitted('hello')}/result?wait=20") == (200, "HELLO")
@@ -394,13 +394,13 @@ def test_worker_made_of_curl_runs_fails_and_dies(serving: Serving, script: Any) 
     # It dies in the middle of a task, which goes to another.
     task_id = submitted("again")
     sleeping = script("sleeper", "sleep", "60")
-    while curl(f"{api}/tasks/{task_id}")[1]["worker_id"] != "sleeper":
+    while curl(f"{api}/tasks/{task_id}")[1]["worker"] != "sleeper":
         assert sleeping.poll() is None
     fence = curl(f"{api}/tasks/{task_id}")[1]["fence"]
     kill(sleeping)
     script("failer", "sh", "-c", "echo no good >&2; exit 1")
-    dead = submitted("bad", max_retries=0)
-    assert curl(f"{api}/tasks/{dead}/wait?wait=30")[1]["failure"]["message"] == "no good\n"
+    dead = submitted("bad", retries=0)
+    assert curl(f"{api}/tasks/{dead}/wait?wait=30")[1]["error"]["message"] == "no good\n"
     while curl(f"{api}/tasks/{task_id}")[1]["crashes"] == 0:
         assert serving.process.poll() is None
     stale = f"{api}/attempts/{task_id}/finish?worker=sleeper&fence={fence}"
@@ -424,7 +424,7 @@ def test_key_for_work_alone_is_enough_and_a_worker_belongs_to_its_key() -> None:
         access = Access([key for _, key in made.values()])
         async with open_http(access=access) as house:
             client = house.client
-            body = {"task_type": "t", "payload": "aGk="}
+            body = {"name": "t", "payload": "aGk="}
             await client.post("/api/v1/tasks", json=body, headers=bearer["boss"])
             asked = {"queues": ["default"]}
             url = "/api/v1/workers/w1/claim"
@@ -433,7 +433,7 @@ def test_key_for_work_alone_is_enough_and_a_worker_belongs_to_its_key() -> None:
             claimed = await client.post(url, json=asked, headers=bearer["worker"])
             (task,) = claimed.json()["tasks"]
             where = {"worker": "w1", "fence": task["fence"]}
-            attempt = f"/api/v1/attempts/{task['task_id']}"
+            attempt = f"/api/v1/attempts/{task['task']}"
             for name in ("rival", "elsewhere"):
                 stolen = await client.post(
                     f"{attempt}/finish", params=where, content=b"", headers=bearer[name]
@@ -444,7 +444,7 @@ def test_key_for_work_alone_is_enough_and_a_worker_belongs_to_its_key() -> None:
             assert payload.content == b"hi"
             done = await client.post(f"{attempt}/finish", params=where, content=b"", headers=mine)
             assert done.status_code == 200
-            hidden = await client.get(f"/api/v1/tasks/{task['task_id']}", headers=mine)
+            hidden = await client.get(f"/api/v1/tasks/{task['task']}", headers=mine)
             assert hidden.status_code == 403
 
     run(check())

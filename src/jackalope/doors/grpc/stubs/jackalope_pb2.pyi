@@ -50,6 +50,9 @@ class RefusalCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFUSAL_CODE_INTERNAL: _ClassVar[RefusalCode]
     REFUSAL_CODE_UNKNOWN_SCHEDULE: _ClassVar[RefusalCode]
     REFUSAL_CODE_THROTTLED: _ClassVar[RefusalCode]
+    REFUSAL_CODE_UNKNOWN_NAMESPACE: _ClassVar[RefusalCode]
+    REFUSAL_CODE_NAMESPACE_NOT_EMPTY: _ClassVar[RefusalCode]
+    REFUSAL_CODE_QUOTA_EXCEEDED: _ClassVar[RefusalCode]
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -108,6 +111,28 @@ class Pacing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PACING_THROTTLE: _ClassVar[Pacing]
     PACING_REPLACE: _ClassVar[Pacing]
 
+class CallbackOn(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CALLBACK_ON_UNSPECIFIED: _ClassVar[CallbackOn]
+    CALLBACK_ON_SUCCEEDED: _ClassVar[CallbackOn]
+    CALLBACK_ON_DEAD: _ClassVar[CallbackOn]
+    CALLBACK_ON_KILLED: _ClassVar[CallbackOn]
+    CALLBACK_ON_BATCH: _ClassVar[CallbackOn]
+
+class End(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    END_UNSPECIFIED: _ClassVar[End]
+    END_SUCCEEDED: _ClassVar[End]
+    END_DEAD: _ClassVar[End]
+    END_KILLED: _ClassVar[End]
+
+class TriggerPayload(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TRIGGER_PAYLOAD_UNSPECIFIED: _ClassVar[TriggerPayload]
+    TRIGGER_PAYLOAD_RESULT: _ClassVar[TriggerPayload]
+    TRIGGER_PAYLOAD_PAYLOAD: _ClassVar[TriggerPayload]
+    TRIGGER_PAYLOAD_EVENT: _ClassVar[TriggerPayload]
+
 class TaskOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TASK_ORDER_UNSPECIFIED: _ClassVar[TaskOrder]
@@ -117,6 +142,22 @@ class TaskOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TASK_ORDER_PRIORITY: _ClassVar[TaskOrder]
     TASK_ORDER_ENDED_DESC: _ClassVar[TaskOrder]
     TASK_ORDER_ENDED: _ClassVar[TaskOrder]
+
+class LogLevel(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOG_LEVEL_UNSPECIFIED: _ClassVar[LogLevel]
+    LOG_LEVEL_ERROR: _ClassVar[LogLevel]
+    LOG_LEVEL_WARN: _ClassVar[LogLevel]
+    LOG_LEVEL_INFO: _ClassVar[LogLevel]
+    LOG_LEVEL_DEBUG: _ClassVar[LogLevel]
+    LOG_LEVEL_TRACE: _ClassVar[LogLevel]
+
+class LogStream(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOG_STREAM_UNSPECIFIED: _ClassVar[LogStream]
+    LOG_STREAM_STDOUT: _ClassVar[LogStream]
+    LOG_STREAM_STDERR: _ClassVar[LogStream]
+    LOG_STREAM_LOG: _ClassVar[LogStream]
 
 class TaskAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -157,6 +198,7 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERDICT_RETRY: _ClassVar[Verdict]
     VERDICT_DEAD: _ClassVar[Verdict]
     VERDICT_REJECT: _ClassVar[Verdict]
+    VERDICT_THROTTLED: _ClassVar[Verdict]
 
 class WorkerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -179,6 +221,13 @@ class OnRestart(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_RESTART_UNSPECIFIED: _ClassVar[OnRestart]
     ON_RESTART_KEEP: _ClassVar[OnRestart]
     ON_RESTART_REQUEUE: _ClassVar[OnRestart]
+
+class OnMisfit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_MISFIT_UNSPECIFIED: _ClassVar[OnMisfit]
+    ON_MISFIT_REFUSE: _ClassVar[OnMisfit]
+    ON_MISFIT_WARN: _ClassVar[OnMisfit]
+    ON_MISFIT_OFF: _ClassVar[OnMisfit]
 
 class Done(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -287,6 +336,9 @@ REFUSAL_CODE_UNKNOWN_BLOB: RefusalCode
 REFUSAL_CODE_INTERNAL: RefusalCode
 REFUSAL_CODE_UNKNOWN_SCHEDULE: RefusalCode
 REFUSAL_CODE_THROTTLED: RefusalCode
+REFUSAL_CODE_UNKNOWN_NAMESPACE: RefusalCode
+REFUSAL_CODE_NAMESPACE_NOT_EMPTY: RefusalCode
+REFUSAL_CODE_QUOTA_EXCEEDED: RefusalCode
 TASK_STATE_UNSPECIFIED: TaskState
 TASK_STATE_HELD: TaskState
 TASK_STATE_WAITING: TaskState
@@ -326,6 +378,19 @@ PACING_UNSPECIFIED: Pacing
 PACING_DEBOUNCE: Pacing
 PACING_THROTTLE: Pacing
 PACING_REPLACE: Pacing
+CALLBACK_ON_UNSPECIFIED: CallbackOn
+CALLBACK_ON_SUCCEEDED: CallbackOn
+CALLBACK_ON_DEAD: CallbackOn
+CALLBACK_ON_KILLED: CallbackOn
+CALLBACK_ON_BATCH: CallbackOn
+END_UNSPECIFIED: End
+END_SUCCEEDED: End
+END_DEAD: End
+END_KILLED: End
+TRIGGER_PAYLOAD_UNSPECIFIED: TriggerPayload
+TRIGGER_PAYLOAD_RESULT: TriggerPayload
+TRIGGER_PAYLOAD_PAYLOAD: TriggerPayload
+TRIGGER_PAYLOAD_EVENT: TriggerPayload
 TASK_ORDER_UNSPECIFIED: TaskOrder
 TASK_ORDER_CREATED_DESC: TaskOrder
 TASK_ORDER_CREATED: TaskOrder
@@ -333,6 +398,16 @@ TASK_ORDER_PRIORITY_DESC: TaskOrder
 TASK_ORDER_PRIORITY: TaskOrder
 TASK_ORDER_ENDED_DESC: TaskOrder
 TASK_ORDER_ENDED: TaskOrder
+LOG_LEVEL_UNSPECIFIED: LogLevel
+LOG_LEVEL_ERROR: LogLevel
+LOG_LEVEL_WARN: LogLevel
+LOG_LEVEL_INFO: LogLevel
+LOG_LEVEL_DEBUG: LogLevel
+LOG_LEVEL_TRACE: LogLevel
+LOG_STREAM_UNSPECIFIED: LogStream
+LOG_STREAM_STDOUT: LogStream
+LOG_STREAM_STDERR: LogStream
+LOG_STREAM_LOG: LogStream
 TASK_ACTION_UNSPECIFIED: TaskAction
 TASK_ACTION_HOLD: TaskAction
 TASK_ACTION_PLAY: TaskAction
@@ -358,6 +433,7 @@ VERDICT_UNSPECIFIED: Verdict
 VERDICT_RETRY: Verdict
 VERDICT_DEAD: Verdict
 VERDICT_REJECT: Verdict
+VERDICT_THROTTLED: Verdict
 WORKER_STATE_UNSPECIFIED: WorkerState
 WORKER_STATE_ACTIVE: WorkerState
 WORKER_STATE_IDLE: WorkerState
@@ -371,6 +447,10 @@ ON_LOST_DEAD: OnLost
 ON_RESTART_UNSPECIFIED: OnRestart
 ON_RESTART_KEEP: OnRestart
 ON_RESTART_REQUEUE: OnRestart
+ON_MISFIT_UNSPECIFIED: OnMisfit
+ON_MISFIT_REFUSE: OnMisfit
+ON_MISFIT_WARN: OnMisfit
+ON_MISFIT_OFF: OnMisfit
 DONE_UNSPECIFIED: Done
 DONE_PROCESSED: Done
 DONE_RECEIVED: Done
@@ -415,14 +495,20 @@ PERMISSION_WORK: Permission
 PERMISSION_ADMIN: Permission
 
 class Refusal(_message.Message):
-    __slots__ = ("code", "message", "retry_after")
+    __slots__ = ("code", "message", "retry_after", "quota", "limit", "used")
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    QUOTA_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
     code: RefusalCode
     message: str
     retry_after: _duration_pb2.Duration
-    def __init__(self, code: _Optional[_Union[RefusalCode, str]] = ..., message: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    quota: str
+    limit: int
+    used: int
+    def __init__(self, code: _Optional[_Union[RefusalCode, str]] = ..., message: _Optional[str] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., quota: _Optional[str] = ..., limit: _Optional[int] = ..., used: _Optional[int] = ...) -> None: ...
 
 class RefusedItem(_message.Message):
     __slots__ = ("index", "refusal")
@@ -446,6 +532,44 @@ class Pace(_message.Message):
     drop: bool
     def __init__(self, how: _Optional[_Union[Pacing, str]] = ..., key: _Optional[str] = ..., span: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., at_most: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., drop: _Optional[bool] = ...) -> None: ...
 
+class Callback(_message.Message):
+    __slots__ = ("url", "on", "task_id")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    on: _containers.RepeatedScalarFieldContainer[CallbackOn]
+    task_id: str
+    def __init__(self, url: _Optional[str] = ..., on: _Optional[_Iterable[_Union[CallbackOn, str]]] = ..., task_id: _Optional[str] = ...) -> None: ...
+
+class Callbacks(_message.Message):
+    __slots__ = ("callbacks",)
+    CALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    callbacks: _containers.RepeatedCompositeFieldContainer[Callback]
+    def __init__(self, callbacks: _Optional[_Iterable[_Union[Callback, _Mapping]]] = ...) -> None: ...
+
+class Trigger(_message.Message):
+    __slots__ = ("queue", "on", "name", "key", "priority", "payload")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    ON_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    on: _containers.RepeatedScalarFieldContainer[End]
+    name: str
+    key: str
+    priority: int
+    payload: TriggerPayload
+    def __init__(self, queue: _Optional[str] = ..., on: _Optional[_Iterable[_Union[End, str]]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[_Union[TriggerPayload, str]] = ...) -> None: ...
+
+class Triggers(_message.Message):
+    __slots__ = ("triggers",)
+    TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    triggers: _containers.RepeatedCompositeFieldContainer[Trigger]
+    def __init__(self, triggers: _Optional[_Iterable[_Union[Trigger, _Mapping]]] = ...) -> None: ...
+
 class Retry(_message.Message):
     __slots__ = ("retries", "base", "factor", "cap")
     RETRIES_FIELD_NUMBER: _ClassVar[int]
@@ -459,7 +583,14 @@ class Retry(_message.Message):
     def __init__(self, retries: _Optional[int] = ..., base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., factor: _Optional[float] = ..., cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class TaskSpec(_message.Message):
-    __slots__ = ("id", "queue", "name", "key", "priority", "payload", "payload_upload", "alias", "headers", "tags", "run_at", "expires_at", "timeout", "retry", "depends_on", "on_dependency", "parent", "held", "same", "version", "pace")
+    __slots__ = ("id", "queue", "name", "key", "priority", "payload", "payload_upload", "alias", "headers", "tags", "run_at", "expires_at", "timeout", "retry", "depends_on", "on_dependency", "parent", "held", "same", "version", "pace", "callbacks", "keys", "needs")
+    class KeysEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -481,6 +612,9 @@ class TaskSpec(_message.Message):
     SAME_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PACE_FIELD_NUMBER: _ClassVar[int]
+    CALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     queue: str
     name: str
@@ -502,7 +636,58 @@ class TaskSpec(_message.Message):
     same: SameRequest
     version: str
     pace: Pace
-    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[bytes] = ..., payload_upload: _Optional[str] = ..., alias: _Optional[str] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., depends_on: _Optional[_Iterable[str]] = ..., on_dependency: _Optional[_Union[OnDependency, str]] = ..., parent: _Optional[str] = ..., held: _Optional[bool] = ..., same: _Optional[_Union[SameRequest, str]] = ..., version: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ...) -> None: ...
+    callbacks: _containers.RepeatedCompositeFieldContainer[Callback]
+    keys: _containers.ScalarMap[str, str]
+    needs: Needs
+    def __init__(self, id: _Optional[str] = ..., queue: _Optional[str] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., priority: _Optional[int] = ..., payload: _Optional[bytes] = ..., payload_upload: _Optional[str] = ..., alias: _Optional[str] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., tags: _Optional[_Iterable[str]] = ..., run_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry: _Optional[_Union[Retry, _Mapping]] = ..., depends_on: _Optional[_Iterable[str]] = ..., on_dependency: _Optional[_Union[OnDependency, str]] = ..., parent: _Optional[str] = ..., held: _Optional[bool] = ..., same: _Optional[_Union[SameRequest, str]] = ..., version: _Optional[str] = ..., pace: _Optional[_Union[Pace, _Mapping]] = ..., callbacks: _Optional[_Iterable[_Union[Callback, _Mapping]]] = ..., keys: _Optional[_Mapping[str, str]] = ..., needs: _Optional[_Union[Needs, _Mapping]] = ...) -> None: ...
+
+class Needs(_message.Message):
+    __slots__ = ("resources", "labels", "prefer", "avoid", "sticky")
+    class ResourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LabelsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: LabelValues
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[LabelValues, _Mapping]] = ...) -> None: ...
+    class PreferEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: LabelValues
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[LabelValues, _Mapping]] = ...) -> None: ...
+    class AvoidEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: LabelValues
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[LabelValues, _Mapping]] = ...) -> None: ...
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    PREFER_FIELD_NUMBER: _ClassVar[int]
+    AVOID_FIELD_NUMBER: _ClassVar[int]
+    STICKY_FIELD_NUMBER: _ClassVar[int]
+    resources: _containers.ScalarMap[str, float]
+    labels: _containers.MessageMap[str, LabelValues]
+    prefer: _containers.MessageMap[str, LabelValues]
+    avoid: _containers.MessageMap[str, LabelValues]
+    sticky: str
+    def __init__(self, resources: _Optional[_Mapping[str, float]] = ..., labels: _Optional[_Mapping[str, LabelValues]] = ..., prefer: _Optional[_Mapping[str, LabelValues]] = ..., avoid: _Optional[_Mapping[str, LabelValues]] = ..., sticky: _Optional[str] = ...) -> None: ...
+
+class LabelValues(_message.Message):
+    __slots__ = ("values",)
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Served(_message.Message):
     __slots__ = ("how", "task_id", "made_at", "worker")
@@ -599,7 +784,7 @@ class ServedItem(_message.Message):
     def __init__(self, index: _Optional[int] = ..., served: _Optional[_Union[Served, _Mapping]] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how", "steps", "waits_for", "events")
+    __slots__ = ("id", "namespace", "queue", "state", "name", "key", "alias", "priority", "tags", "headers", "batch", "parent", "submitted_by", "created_at", "due_at", "expires_at", "started_at", "ended_at", "updated_at", "forgotten_at", "worker", "fence", "attempts", "failures", "crashes", "interruptions", "depends_on", "waiting_for", "reason", "error", "progress", "signal", "timeout", "retries", "payload_size", "result_size", "payload", "result", "how", "steps", "waits_for", "events", "callbacks", "needs")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
@@ -642,6 +827,8 @@ class Task(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    CALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     namespace: str
     queue: str
@@ -684,7 +871,9 @@ class Task(_message.Message):
     steps: _containers.RepeatedCompositeFieldContainer[TaskStep]
     waits_for: str
     events: _containers.RepeatedCompositeFieldContainer[SentEvent]
-    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ..., steps: _Optional[_Iterable[_Union[TaskStep, _Mapping]]] = ..., waits_for: _Optional[str] = ..., events: _Optional[_Iterable[_Union[SentEvent, _Mapping]]] = ...) -> None: ...
+    callbacks: _containers.RepeatedCompositeFieldContainer[Callback]
+    needs: Needs
+    def __init__(self, id: _Optional[str] = ..., namespace: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., name: _Optional[str] = ..., key: _Optional[str] = ..., alias: _Optional[str] = ..., priority: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ..., headers: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., batch: _Optional[int] = ..., parent: _Optional[str] = ..., submitted_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., due_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., forgotten_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., worker: _Optional[str] = ..., fence: _Optional[int] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., crashes: _Optional[int] = ..., interruptions: _Optional[int] = ..., depends_on: _Optional[_Iterable[str]] = ..., waiting_for: _Optional[_Iterable[str]] = ..., reason: _Optional[_Union[DeathReason, str]] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., signal: _Optional[_Union[SignalStatus, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., payload_size: _Optional[int] = ..., result_size: _Optional[int] = ..., payload: _Optional[bytes] = ..., result: _Optional[bytes] = ..., how: _Optional[_Union[HowServed, str]] = ..., steps: _Optional[_Iterable[_Union[TaskStep, _Mapping]]] = ..., waits_for: _Optional[str] = ..., events: _Optional[_Iterable[_Union[SentEvent, _Mapping]]] = ..., callbacks: _Optional[_Iterable[_Union[Callback, _Mapping]]] = ..., needs: _Optional[_Union[Needs, _Mapping]] = ...) -> None: ...
 
 class SentEvent(_message.Message):
     __slots__ = ("event", "at", "by", "data_size")
@@ -904,6 +1093,82 @@ class TaskEvent(_message.Message):
     detail: str
     def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., what: _Optional[str] = ..., task_id: _Optional[str] = ..., queue: _Optional[str] = ..., state: _Optional[_Union[TaskState, str]] = ..., by: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
+class ReadLogsRequest(_message.Message):
+    __slots__ = ("id", "alias", "attempt", "level", "text", "since", "after", "before", "limit", "tail", "follow")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    alias: str
+    attempt: int
+    level: LogLevel
+    text: str
+    since: _timestamp_pb2.Timestamp
+    after: str
+    before: str
+    limit: int
+    tail: bool
+    follow: bool
+    def __init__(self, id: _Optional[str] = ..., alias: _Optional[str] = ..., attempt: _Optional[int] = ..., level: _Optional[_Union[LogLevel, str]] = ..., text: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., after: _Optional[str] = ..., before: _Optional[str] = ..., limit: _Optional[int] = ..., tail: _Optional[bool] = ..., follow: _Optional[bool] = ...) -> None: ...
+
+class ReadLogsResponse(_message.Message):
+    __slots__ = ("lines", "attempts", "has_more", "ended", "missing")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    HAS_MORE_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[LogLine]
+    attempts: _containers.RepeatedCompositeFieldContainer[AttemptLog]
+    has_more: bool
+    ended: bool
+    missing: str
+    def __init__(self, lines: _Optional[_Iterable[_Union[LogLine, _Mapping]]] = ..., attempts: _Optional[_Iterable[_Union[AttemptLog, _Mapping]]] = ..., has_more: _Optional[bool] = ..., ended: _Optional[bool] = ..., missing: _Optional[str] = ...) -> None: ...
+
+class LogLine(_message.Message):
+    __slots__ = ("id", "attempt", "number", "at", "level", "stream", "text", "logger")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    LOGGER_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    attempt: int
+    number: int
+    at: _timestamp_pb2.Timestamp
+    level: LogLevel
+    stream: LogStream
+    text: str
+    logger: str
+    def __init__(self, id: _Optional[str] = ..., attempt: _Optional[int] = ..., number: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., level: _Optional[_Union[LogLevel, str]] = ..., stream: _Optional[_Union[LogStream, str]] = ..., text: _Optional[str] = ..., logger: _Optional[str] = ...) -> None: ...
+
+class AttemptLog(_message.Message):
+    __slots__ = ("attempt", "fence", "lines", "dropped", "size", "last_at")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    fence: int
+    lines: int
+    dropped: int
+    size: int
+    last_at: _timestamp_pb2.Timestamp
+    def __init__(self, attempt: _Optional[int] = ..., fence: _Optional[int] = ..., lines: _Optional[int] = ..., dropped: _Optional[int] = ..., size: _Optional[int] = ..., last_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class RetryTerms(_message.Message):
     __slots__ = ("retries", "timeout", "priority")
     RETRIES_FIELD_NUMBER: _ClassVar[int]
@@ -1015,7 +1280,7 @@ class HistoryEntry(_message.Message):
     def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., what: _Optional[str] = ..., by: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class WorkRequest(_message.Message):
-    __slots__ = ("ref", "join", "start", "results", "progress", "heartbeat", "signal", "claim", "cancel_claim", "leave", "step", "suspend")
+    __slots__ = ("ref", "join", "start", "results", "progress", "heartbeat", "signal", "claim", "cancel_claim", "leave", "step", "suspend", "logs")
     REF_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -1028,6 +1293,7 @@ class WorkRequest(_message.Message):
     LEAVE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     SUSPEND_FIELD_NUMBER: _ClassVar[int]
+    LOGS_FIELD_NUMBER: _ClassVar[int]
     ref: int
     join: Join
     start: StartAttempts
@@ -1040,7 +1306,8 @@ class WorkRequest(_message.Message):
     leave: Leave
     step: RecordStep
     suspend: Suspend
-    def __init__(self, ref: _Optional[int] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., start: _Optional[_Union[StartAttempts, _Mapping]] = ..., results: _Optional[_Union[ReportResults, _Mapping]] = ..., progress: _Optional[_Union[ReportProgress, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., signal: _Optional[_Union[AnswerSignal, _Mapping]] = ..., claim: _Optional[_Union[ClaimTasks, _Mapping]] = ..., cancel_claim: _Optional[_Union[CancelClaim, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., step: _Optional[_Union[RecordStep, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ...) -> None: ...
+    logs: WriteLogs
+    def __init__(self, ref: _Optional[int] = ..., join: _Optional[_Union[Join, _Mapping]] = ..., start: _Optional[_Union[StartAttempts, _Mapping]] = ..., results: _Optional[_Union[ReportResults, _Mapping]] = ..., progress: _Optional[_Union[ReportProgress, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., signal: _Optional[_Union[AnswerSignal, _Mapping]] = ..., claim: _Optional[_Union[ClaimTasks, _Mapping]] = ..., cancel_claim: _Optional[_Union[CancelClaim, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., step: _Optional[_Union[RecordStep, _Mapping]] = ..., suspend: _Optional[_Union[Suspend, _Mapping]] = ..., logs: _Optional[_Union[WriteLogs, _Mapping]] = ...) -> None: ...
 
 class WorkResponse(_message.Message):
     __slots__ = ("answers", "assignments", "signals", "drain", "lease_lost")
@@ -1065,7 +1332,7 @@ class Attempt(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ...) -> None: ...
 
 class Join(_message.Message):
-    __slots__ = ("worker", "queues", "keys", "slots", "labels", "holding", "lease", "grace", "generation", "not_ready", "names")
+    __slots__ = ("worker", "queues", "keys", "slots", "labels", "holding", "lease", "grace", "generation", "not_ready", "names", "resources")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1073,6 +1340,13 @@ class Join(_message.Message):
         key: str
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ResourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     WORKER_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -1084,6 +1358,7 @@ class Join(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     NOT_READY_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     queues: _containers.RepeatedScalarFieldContainer[str]
     keys: _containers.RepeatedScalarFieldContainer[str]
@@ -1095,7 +1370,8 @@ class Join(_message.Message):
     generation: int
     not_ready: bool
     names: TaskNames
-    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., holding: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., generation: _Optional[int] = ..., not_ready: _Optional[bool] = ..., names: _Optional[_Union[TaskNames, _Mapping]] = ...) -> None: ...
+    resources: _containers.ScalarMap[str, float]
+    def __init__(self, worker: _Optional[str] = ..., queues: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., holding: _Optional[_Iterable[_Union[Attempt, _Mapping]]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., generation: _Optional[int] = ..., not_ready: _Optional[bool] = ..., names: _Optional[_Union[TaskNames, _Mapping]] = ..., resources: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class TaskNames(_message.Message):
     __slots__ = ("names",)
@@ -1132,20 +1408,22 @@ class Finish(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., result: _Optional[bytes] = ..., result_upload: _Optional[str] = ...) -> None: ...
 
 class Fail(_message.Message):
-    __slots__ = ("task_id", "fence", "error", "verdict", "retry_after", "crashed")
+    __slots__ = ("task_id", "fence", "error", "verdict", "retry_after", "crashed", "key")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
     RETRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CRASHED_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     fence: int
     error: TaskError
     verdict: Verdict
     retry_after: _duration_pb2.Duration
     crashed: bool
-    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crashed: _Optional[bool] = ...) -> None: ...
+    key: str
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., error: _Optional[_Union[TaskError, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., retry_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crashed: _Optional[bool] = ..., key: _Optional[str] = ...) -> None: ...
 
 class ReportProgress(_message.Message):
     __slots__ = ("task_id", "fence", "percent", "note")
@@ -1158,6 +1436,42 @@ class ReportProgress(_message.Message):
     percent: float
     note: str
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., percent: _Optional[float] = ..., note: _Optional[str] = ...) -> None: ...
+
+class WriteLogs(_message.Message):
+    __slots__ = ("task_id", "fence", "lines", "last")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    fence: int
+    lines: _containers.RepeatedCompositeFieldContainer[WrittenLine]
+    last: int
+    def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., lines: _Optional[_Iterable[_Union[WrittenLine, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
+
+class WrittenLine(_message.Message):
+    __slots__ = ("text", "at", "level", "stream", "logger", "number")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    STREAM_FIELD_NUMBER: _ClassVar[int]
+    LOGGER_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    at: _timestamp_pb2.Timestamp
+    level: LogLevel
+    stream: LogStream
+    logger: str
+    number: int
+    def __init__(self, text: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., level: _Optional[_Union[LogLevel, str]] = ..., stream: _Optional[_Union[LogStream, str]] = ..., logger: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class LogsKept(_message.Message):
+    __slots__ = ("kept", "dropped")
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    kept: int
+    dropped: int
+    def __init__(self, kept: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("stats",)
@@ -1235,7 +1549,7 @@ class Suspend(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., fence: _Optional[int] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., event: _Optional[str] = ...) -> None: ...
 
 class Answer(_message.Message):
-    __slots__ = ("ref", "joined", "accepted", "claim_over", "refusal", "step_done", "suspended")
+    __slots__ = ("ref", "joined", "accepted", "claim_over", "refusal", "step_done", "suspended", "logs_kept")
     REF_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
@@ -1243,6 +1557,7 @@ class Answer(_message.Message):
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     STEP_DONE_FIELD_NUMBER: _ClassVar[int]
     SUSPENDED_FIELD_NUMBER: _ClassVar[int]
+    LOGS_KEPT_FIELD_NUMBER: _ClassVar[int]
     ref: int
     joined: Joined
     accepted: Accepted
@@ -1250,7 +1565,8 @@ class Answer(_message.Message):
     refusal: Refusal
     step_done: StepDone
     suspended: Suspended
-    def __init__(self, ref: _Optional[int] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., claim_over: _Optional[_Union[ClaimOver, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., step_done: _Optional[_Union[StepDone, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ...) -> None: ...
+    logs_kept: LogsKept
+    def __init__(self, ref: _Optional[int] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., accepted: _Optional[_Union[Accepted, _Mapping]] = ..., claim_over: _Optional[_Union[ClaimOver, _Mapping]] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., step_done: _Optional[_Union[StepDone, _Mapping]] = ..., suspended: _Optional[_Union[Suspended, _Mapping]] = ..., logs_kept: _Optional[_Union[LogsKept, _Mapping]] = ...) -> None: ...
 
 class Joined(_message.Message):
     __slots__ = ("resumed", "drop", "session", "lease")
@@ -1387,7 +1703,7 @@ class ListWorkersResponse(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[Worker, _Mapping]]] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("worker", "state", "queues", "keys", "slots", "load", "labels", "stats", "joined_at", "heard_at", "gone_at", "why_gone", "succeeded", "failed")
+    __slots__ = ("worker", "state", "queues", "keys", "slots", "load", "labels", "stats", "joined_at", "heard_at", "gone_at", "why_gone", "succeeded", "failed", "resources", "used")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1396,6 +1712,20 @@ class Worker(_message.Message):
         value: str
         def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     class StatsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ResourcesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class UsedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -1416,6 +1746,8 @@ class Worker(_message.Message):
     WHY_GONE_FIELD_NUMBER: _ClassVar[int]
     SUCCEEDED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
     worker: str
     state: WorkerState
     queues: _containers.RepeatedScalarFieldContainer[str]
@@ -1430,7 +1762,9 @@ class Worker(_message.Message):
     why_gone: str
     succeeded: int
     failed: int
-    def __init__(self, worker: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., queues: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., load: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., stats: _Optional[_Mapping[str, float]] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heard_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., gone_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., why_gone: _Optional[str] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
+    resources: _containers.ScalarMap[str, float]
+    used: _containers.ScalarMap[str, float]
+    def __init__(self, worker: _Optional[str] = ..., state: _Optional[_Union[WorkerState, str]] = ..., queues: _Optional[_Iterable[str]] = ..., keys: _Optional[_Iterable[str]] = ..., slots: _Optional[int] = ..., load: _Optional[int] = ..., labels: _Optional[_Mapping[str, str]] = ..., stats: _Optional[_Mapping[str, float]] = ..., joined_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., heard_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., gone_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., why_gone: _Optional[str] = ..., succeeded: _Optional[int] = ..., failed: _Optional[int] = ..., resources: _Optional[_Mapping[str, float]] = ..., used: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class DrainWorkerRequest(_message.Message):
     __slots__ = ("worker",)
@@ -1443,7 +1777,7 @@ class DrainWorkerResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class QueuePolicy(_message.Message):
-    __slots__ = ("on_lost", "on_restart", "restart_grace", "retries", "retry_base", "retry_factor", "retry_cap", "crash_limit", "interruption_limit", "prefer_other_worker", "priority_drop", "ageing", "time_to_live", "timeout", "depth_limit", "batch_size", "retention", "result_becomes", "held", "done", "stuck_after", "same", "cache", "cache_entries", "cache_bytes", "retry_jitter")
+    __slots__ = ("on_lost", "on_restart", "restart_grace", "retries", "retry_base", "retry_factor", "retry_cap", "crash_limit", "interruption_limit", "prefer_other_worker", "priority_drop", "ageing", "time_to_live", "timeout", "depth_limit", "batch_size", "retention", "result_becomes", "held", "done", "stuck_after", "same", "cache", "cache_entries", "cache_bytes", "retry_jitter", "callbacks", "triggers", "fair_by", "fair_weights", "weight", "needs", "on_misfit")
     ON_LOST_FIELD_NUMBER: _ClassVar[int]
     ON_RESTART_FIELD_NUMBER: _ClassVar[int]
     RESTART_GRACE_FIELD_NUMBER: _ClassVar[int]
@@ -1470,6 +1804,13 @@ class QueuePolicy(_message.Message):
     CACHE_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     CACHE_BYTES_FIELD_NUMBER: _ClassVar[int]
     RETRY_JITTER_FIELD_NUMBER: _ClassVar[int]
+    CALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    FAIR_BY_FIELD_NUMBER: _ClassVar[int]
+    FAIR_WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    ON_MISFIT_FIELD_NUMBER: _ClassVar[int]
     on_lost: OnLost
     on_restart: OnRestart
     restart_grace: _duration_pb2.Duration
@@ -1496,7 +1837,27 @@ class QueuePolicy(_message.Message):
     cache_entries: int
     cache_bytes: int
     retry_jitter: float
-    def __init__(self, on_lost: _Optional[_Union[OnLost, str]] = ..., on_restart: _Optional[_Union[OnRestart, str]] = ..., restart_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., retry_base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_factor: _Optional[float] = ..., retry_cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crash_limit: _Optional[int] = ..., interruption_limit: _Optional[int] = ..., prefer_other_worker: _Optional[bool] = ..., priority_drop: _Optional[int] = ..., ageing: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., depth_limit: _Optional[int] = ..., batch_size: _Optional[int] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_becomes: _Optional[str] = ..., held: _Optional[bool] = ..., done: _Optional[_Union[Done, str]] = ..., stuck_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., same: _Optional[_Union[SameRequest, str]] = ..., cache: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cache_entries: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., retry_jitter: _Optional[float] = ...) -> None: ...
+    callbacks: Callbacks
+    triggers: Triggers
+    fair_by: str
+    fair_weights: FairWeights
+    weight: int
+    needs: _struct_pb2.Struct
+    on_misfit: OnMisfit
+    def __init__(self, on_lost: _Optional[_Union[OnLost, str]] = ..., on_restart: _Optional[_Union[OnRestart, str]] = ..., restart_grace: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retries: _Optional[int] = ..., retry_base: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., retry_factor: _Optional[float] = ..., retry_cap: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., crash_limit: _Optional[int] = ..., interruption_limit: _Optional[int] = ..., prefer_other_worker: _Optional[bool] = ..., priority_drop: _Optional[int] = ..., ageing: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., time_to_live: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., depth_limit: _Optional[int] = ..., batch_size: _Optional[int] = ..., retention: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., result_becomes: _Optional[str] = ..., held: _Optional[bool] = ..., done: _Optional[_Union[Done, str]] = ..., stuck_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., same: _Optional[_Union[SameRequest, str]] = ..., cache: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., cache_entries: _Optional[int] = ..., cache_bytes: _Optional[int] = ..., retry_jitter: _Optional[float] = ..., callbacks: _Optional[_Union[Callbacks, _Mapping]] = ..., triggers: _Optional[_Union[Triggers, _Mapping]] = ..., fair_by: _Optional[str] = ..., fair_weights: _Optional[_Union[FairWeights, _Mapping]] = ..., weight: _Optional[int] = ..., needs: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., on_misfit: _Optional[_Union[OnMisfit, str]] = ...) -> None: ...
+
+class FairWeights(_message.Message):
+    __slots__ = ("weights",)
+    class WeightsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    WEIGHTS_FIELD_NUMBER: _ClassVar[int]
+    weights: _containers.ScalarMap[str, int]
+    def __init__(self, weights: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class StateCount(_message.Message):
     __slots__ = ("state", "count")
@@ -1507,7 +1868,7 @@ class StateCount(_message.Message):
     def __init__(self, state: _Optional[_Union[TaskState, str]] = ..., count: _Optional[int] = ...) -> None: ...
 
 class Queue(_message.Message):
-    __slots__ = ("queue", "counts", "depth", "workers", "policy", "paused_by", "oldest_ready_at")
+    __slots__ = ("queue", "counts", "depth", "workers", "policy", "paused_by", "oldest_ready_at", "share_count", "shares")
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DEPTH_FIELD_NUMBER: _ClassVar[int]
@@ -1515,6 +1876,8 @@ class Queue(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     PAUSED_BY_FIELD_NUMBER: _ClassVar[int]
     OLDEST_READY_AT_FIELD_NUMBER: _ClassVar[int]
+    SHARE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
     queue: str
     counts: _containers.RepeatedCompositeFieldContainer[StateCount]
     depth: int
@@ -1522,7 +1885,19 @@ class Queue(_message.Message):
     policy: QueuePolicy
     paused_by: str
     oldest_ready_at: _timestamp_pb2.Timestamp
-    def __init__(self, queue: _Optional[str] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., depth: _Optional[int] = ..., workers: _Optional[int] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., paused_by: _Optional[str] = ..., oldest_ready_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    share_count: int
+    shares: _containers.RepeatedCompositeFieldContainer[Share]
+    def __init__(self, queue: _Optional[str] = ..., counts: _Optional[_Iterable[_Union[StateCount, _Mapping]]] = ..., depth: _Optional[int] = ..., workers: _Optional[int] = ..., policy: _Optional[_Union[QueuePolicy, _Mapping]] = ..., paused_by: _Optional[str] = ..., oldest_ready_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., share_count: _Optional[int] = ..., shares: _Optional[_Iterable[_Union[Share, _Mapping]]] = ...) -> None: ...
+
+class Share(_message.Message):
+    __slots__ = ("share", "ready", "weight")
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    share: str
+    ready: int
+    weight: int
+    def __init__(self, share: _Optional[str] = ..., ready: _Optional[int] = ..., weight: _Optional[int] = ...) -> None: ...
 
 class ListQueuesRequest(_message.Message):
     __slots__ = ()
@@ -1689,6 +2064,74 @@ class Moments(_message.Message):
     MOMENTS_FIELD_NUMBER: _ClassVar[int]
     moments: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
     def __init__(self, moments: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
+
+class Contract(_message.Message):
+    __slots__ = ("queue", "name", "signature", "doc", "version", "versions", "content", "arguments", "returns", "workers", "declared_by", "declared_at")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    DOC_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    RETURNS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_BY_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_AT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    signature: str
+    doc: str
+    version: str
+    versions: _containers.RepeatedScalarFieldContainer[str]
+    content: str
+    arguments: _struct_pb2.Struct
+    returns: _struct_pb2.Struct
+    workers: int
+    declared_by: str
+    declared_at: _timestamp_pb2.Timestamp
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., signature: _Optional[str] = ..., doc: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., content: _Optional[str] = ..., arguments: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., returns: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., workers: _Optional[int] = ..., declared_by: _Optional[str] = ..., declared_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class ListContractsRequest(_message.Message):
+    __slots__ = ("queue", "name", "text")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    text: str
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ListContractsResponse(_message.Message):
+    __slots__ = ("contracts",)
+    CONTRACTS_FIELD_NUMBER: _ClassVar[int]
+    contracts: _containers.RepeatedCompositeFieldContainer[Contract]
+    def __init__(self, contracts: _Optional[_Iterable[_Union[Contract, _Mapping]]] = ...) -> None: ...
+
+class DeclareContractsRequest(_message.Message):
+    __slots__ = ("queues", "contracts")
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    CONTRACTS_FIELD_NUMBER: _ClassVar[int]
+    queues: _containers.RepeatedScalarFieldContainer[str]
+    contracts: _struct_pb2.Struct
+    def __init__(self, queues: _Optional[_Iterable[str]] = ..., contracts: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class DeclareContractsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteContractRequest(_message.Message):
+    __slots__ = ("queue", "name")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    name: str
+    def __init__(self, queue: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DeleteContractResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class ScheduleSettings(_message.Message):
     __slots__ = ("queue", "task", "key", "priority", "payload", "headers", "tags", "timeout", "time_to_live", "retry", "same", "version", "cron", "zone", "every", "times", "start", "end", "jitter", "overlap", "catch_up", "catch_up_within")
@@ -1871,24 +2314,28 @@ class TriggerScheduleResponse(_message.Message):
     def __init__(self, task_id: _Optional[str] = ...) -> None: ...
 
 class BackfillScheduleRequest(_message.Message):
-    __slots__ = ("name", "since", "until")
+    __slots__ = ("name", "since", "until", "again")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     name: str
     since: _timestamp_pb2.Timestamp
     until: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    again: bool
+    def __init__(self, name: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class BackfillScheduleResponse(_message.Message):
-    __slots__ = ("task_ids", "known", "refusal")
+    __slots__ = ("task_ids", "known", "refusal", "forgotten")
     TASK_IDS_FIELD_NUMBER: _ClassVar[int]
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     task_ids: _containers.RepeatedScalarFieldContainer[str]
     known: int
     refusal: Refusal
-    def __init__(self, task_ids: _Optional[_Iterable[str]] = ..., known: _Optional[int] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ...) -> None: ...
+    forgotten: _containers.RepeatedCompositeFieldContainer[_timestamp_pb2.Timestamp]
+    def __init__(self, task_ids: _Optional[_Iterable[str]] = ..., known: _Optional[int] = ..., refusal: _Optional[_Union[Refusal, _Mapping]] = ..., forgotten: _Optional[_Iterable[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]]] = ...) -> None: ...
 
 class DeleteScheduleRequest(_message.Message):
     __slots__ = ("name",)
@@ -2305,7 +2752,7 @@ class Heard(_message.Message):
     def __init__(self, subject: _Optional[str] = ..., sender: _Optional[str] = ..., body: _Optional[bytes] = ..., missed: _Optional[int] = ...) -> None: ...
 
 class ApiKey(_message.Message):
-    __slots__ = ("id", "name", "permissions", "queues", "namespace", "expires_at", "created_at", "created_by", "is_configured")
+    __slots__ = ("id", "name", "permissions", "queues", "namespace", "expires_at", "created_at", "created_by", "is_configured", "role")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
@@ -2315,6 +2762,7 @@ class ApiKey(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     IS_CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     permissions: _containers.RepeatedScalarFieldContainer[Permission]
@@ -2324,21 +2772,24 @@ class ApiKey(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     created_by: str
     is_configured: bool
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., permissions: _Optional[_Iterable[_Union[Permission, str]]] = ..., queues: _Optional[_Iterable[str]] = ..., namespace: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., is_configured: _Optional[bool] = ...) -> None: ...
+    role: str
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., permissions: _Optional[_Iterable[_Union[Permission, str]]] = ..., queues: _Optional[_Iterable[str]] = ..., namespace: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., is_configured: _Optional[bool] = ..., role: _Optional[str] = ...) -> None: ...
 
 class CreateApiKeyRequest(_message.Message):
-    __slots__ = ("name", "permissions", "queues", "namespace", "expires_at")
+    __slots__ = ("name", "permissions", "queues", "namespace", "expires_at", "role")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PERMISSIONS_FIELD_NUMBER: _ClassVar[int]
     QUEUES_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     permissions: _containers.RepeatedScalarFieldContainer[Permission]
     queues: _containers.RepeatedScalarFieldContainer[str]
     namespace: str
     expires_at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., permissions: _Optional[_Iterable[_Union[Permission, str]]] = ..., queues: _Optional[_Iterable[str]] = ..., namespace: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    role: str
+    def __init__(self, name: _Optional[str] = ..., permissions: _Optional[_Iterable[_Union[Permission, str]]] = ..., queues: _Optional[_Iterable[str]] = ..., namespace: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., role: _Optional[str] = ...) -> None: ...
 
 class CreateApiKeyResponse(_message.Message):
     __slots__ = ("id", "token")
@@ -2367,3 +2818,100 @@ class RevokeApiKeyRequest(_message.Message):
 class RevokeApiKeyResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class NamespaceSettings(_message.Message):
+    __slots__ = ("description", "weight", "tasks_queued", "bytes_stored", "submits_per_second", "submits_burst", "workers", "api_keys", "concurrent_attempts")
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    TASKS_QUEUED_FIELD_NUMBER: _ClassVar[int]
+    BYTES_STORED_FIELD_NUMBER: _ClassVar[int]
+    SUBMITS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    SUBMITS_BURST_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    API_KEYS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENT_ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    description: str
+    weight: int
+    tasks_queued: int
+    bytes_stored: int
+    submits_per_second: int
+    submits_burst: int
+    workers: int
+    api_keys: int
+    concurrent_attempts: int
+    def __init__(self, description: _Optional[str] = ..., weight: _Optional[int] = ..., tasks_queued: _Optional[int] = ..., bytes_stored: _Optional[int] = ..., submits_per_second: _Optional[int] = ..., submits_burst: _Optional[int] = ..., workers: _Optional[int] = ..., api_keys: _Optional[int] = ..., concurrent_attempts: _Optional[int] = ...) -> None: ...
+
+class Namespace(_message.Message):
+    __slots__ = ("name", "settings", "used", "queues", "created_at", "created_by", "is_declared")
+    class UsedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    IS_DECLARED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: NamespaceSettings
+    used: _containers.ScalarMap[str, int]
+    queues: int
+    created_at: _timestamp_pb2.Timestamp
+    created_by: str
+    is_declared: bool
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[NamespaceSettings, _Mapping]] = ..., used: _Optional[_Mapping[str, int]] = ..., queues: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., created_by: _Optional[str] = ..., is_declared: _Optional[bool] = ...) -> None: ...
+
+class ListNamespacesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListNamespacesResponse(_message.Message):
+    __slots__ = ("namespaces",)
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    namespaces: _containers.RepeatedCompositeFieldContainer[Namespace]
+    def __init__(self, namespaces: _Optional[_Iterable[_Union[Namespace, _Mapping]]] = ...) -> None: ...
+
+class GetNamespaceRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class GetNamespaceResponse(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: Namespace
+    def __init__(self, namespace: _Optional[_Union[Namespace, _Mapping]] = ...) -> None: ...
+
+class DeclareNamespaceRequest(_message.Message):
+    __slots__ = ("name", "settings")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: NamespaceSettings
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[NamespaceSettings, _Mapping]] = ...) -> None: ...
+
+class DeclareNamespaceResponse(_message.Message):
+    __slots__ = ("namespace",)
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    namespace: Namespace
+    def __init__(self, namespace: _Optional[_Union[Namespace, _Mapping]] = ...) -> None: ...
+
+class DeleteNamespaceRequest(_message.Message):
+    __slots__ = ("name", "force")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    force: bool
+    def __init__(self, name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class DeleteNamespaceResponse(_message.Message):
+    __slots__ = ("killed",)
+    KILLED_FIELD_NUMBER: _ClassVar[int]
+    killed: int
+    def __init__(self, killed: _Optional[int] = ...) -> None: ...

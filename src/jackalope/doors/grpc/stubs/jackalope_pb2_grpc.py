@@ -95,6 +95,11 @@ class TaskServiceStub:
                 request_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryRequest.SerializeToString,
                 response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryResponse.FromString,
                 _registered_method=True)
+        self.ReadLogs = channel.unary_stream(
+                '/jackalope.v1.TaskService/ReadLogs',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ReadLogsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ReadLogsResponse.FromString,
+                _registered_method=True)
 
 
 class TaskServiceServicer:
@@ -187,6 +192,13 @@ class TaskServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadLogs(self, request, context):
+        """Return what a task has printed and logged; with `follow` also what comes, until it ends.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -249,6 +261,11 @@ def add_TaskServiceServicer_to_server(servicer, server):
                     servicer.GetTaskHistory,
                     request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryRequest.FromString,
                     response_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryResponse.SerializeToString,
+            ),
+            'ReadLogs': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLogs,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ReadLogsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ReadLogsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -576,6 +593,33 @@ class TaskService:
             '/jackalope.v1.TaskService/GetTaskHistory',
             jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.GetTaskHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/jackalope.v1.TaskService/ReadLogs',
+            jackalope_dot_v1_dot_jackalope__pb2.ReadLogsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ReadLogsResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1246,6 +1290,170 @@ class LimitService:
             '/jackalope.v1.LimitService/DeleteLimit',
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
+class ContractServiceStub:
+    """Contracts: what tasks take and return, as their workers say.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListContracts = channel.unary_unary(
+                '/jackalope.v1.ContractService/ListContracts',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListContractsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListContractsResponse.FromString,
+                _registered_method=True)
+        self.DeclareContracts = channel.unary_unary(
+                '/jackalope.v1.ContractService/DeclareContracts',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsResponse.FromString,
+                _registered_method=True)
+        self.DeleteContract = channel.unary_unary(
+                '/jackalope.v1.ContractService/DeleteContract',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteContractRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteContractResponse.FromString,
+                _registered_method=True)
+
+
+class ContractServiceServicer:
+    """Contracts: what tasks take and return, as their workers say.
+    """
+
+    def ListContracts(self, request, context):
+        """List what tasks take and return, by queue and name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeclareContracts(self, request, context):
+        """Declare what tasks take, in the queues that a worker serves. Calls that cannot fit are refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteContract(self, request, context):
+        """Delete what a task takes in a queue. Workers that join later declare it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_ContractServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListContracts': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListContracts,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListContractsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListContractsResponse.SerializeToString,
+            ),
+            'DeclareContracts': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareContracts,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsResponse.SerializeToString,
+            ),
+            'DeleteContract': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteContract,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteContractRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteContractResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'jackalope.v1.ContractService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('jackalope.v1.ContractService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class ContractService:
+    """Contracts: what tasks take and return, as their workers say.
+    """
+
+    @staticmethod
+    def ListContracts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ContractService/ListContracts',
+            jackalope_dot_v1_dot_jackalope__pb2.ListContractsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ListContractsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareContracts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ContractService/DeclareContracts',
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareContractsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteContract(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.ContractService/DeleteContract',
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteContractRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteContractResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -2281,6 +2489,26 @@ class AdminServiceStub:
                 request_serializer=jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyRequest.SerializeToString,
                 response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyResponse.FromString,
                 _registered_method=True)
+        self.ListNamespaces = channel.unary_unary(
+                '/jackalope.v1.AdminService/ListNamespaces',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesResponse.FromString,
+                _registered_method=True)
+        self.GetNamespace = channel.unary_unary(
+                '/jackalope.v1.AdminService/GetNamespace',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceResponse.FromString,
+                _registered_method=True)
+        self.DeclareNamespace = channel.unary_unary(
+                '/jackalope.v1.AdminService/DeclareNamespace',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceResponse.FromString,
+                _registered_method=True)
+        self.DeleteNamespace = channel.unary_unary(
+                '/jackalope.v1.AdminService/DeleteNamespace',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -2308,6 +2536,34 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListNamespaces(self, request, context):
+        """List the namespaces that the API key covers.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetNamespace(self, request, context):
+        """Return a namespace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeclareNamespace(self, request, context):
+        """Create a namespace, or change its settings.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteNamespace(self, request, context):
+        """Delete a namespace with all that is in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -2325,6 +2581,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.RevokeApiKey,
                     request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyRequest.FromString,
                     response_serializer=jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyResponse.SerializeToString,
+            ),
+            'ListNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNamespaces,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesResponse.SerializeToString,
+            ),
+            'GetNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNamespace,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceResponse.SerializeToString,
+            ),
+            'DeclareNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareNamespace,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceResponse.SerializeToString,
+            ),
+            'DeleteNamespace': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteNamespace,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2409,6 +2685,114 @@ class AdminService:
             '/jackalope.v1.AdminService/RevokeApiKey',
             jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.RevokeApiKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.AdminService/ListNamespaces',
+            jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ListNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.AdminService/GetNamespace',
+            jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.GetNamespaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.AdminService/DeclareNamespace',
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareNamespaceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.AdminService/DeleteNamespace',
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteNamespaceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -75,6 +75,8 @@ class TaskServiceStub:
     """Explain why a task is not running, or why it ended as it did."""
     GetTaskHistory: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.GetTaskHistoryRequest, _jackalope_pb2.GetTaskHistoryResponse]
     """Return what happened to a task, the earliest first."""
+    ReadLogs: _grpc.UnaryStreamMultiCallable[_jackalope_pb2.ReadLogsRequest, _jackalope_pb2.ReadLogsResponse]
+    """Return what a task has printed and logged; with `follow` also what comes, until it ends."""
 
 @_typing.type_check_only
 class TaskServiceAsyncStub(TaskServiceStub):
@@ -109,6 +111,8 @@ class TaskServiceAsyncStub(TaskServiceStub):
     """Explain why a task is not running, or why it ended as it did."""
     GetTaskHistory: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.GetTaskHistoryRequest, _jackalope_pb2.GetTaskHistoryResponse]  # type: ignore[assignment]
     """Return what happened to a task, the earliest first."""
+    ReadLogs: _aio.UnaryStreamMultiCallable[_jackalope_pb2.ReadLogsRequest, _jackalope_pb2.ReadLogsResponse]  # type: ignore[assignment]
+    """Return what a task has printed and logged; with `follow` also what comes, until it ends."""
 
 class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
     """Tasks: submit, show, wait for, and act on them."""
@@ -212,6 +216,14 @@ class TaskServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jackalope_pb2.GetTaskHistoryResponse, _abc.Awaitable[_jackalope_pb2.GetTaskHistoryResponse]]:
         """Return what happened to a task, the earliest first."""
+
+    @_abc_1.abstractmethod
+    def ReadLogs(
+        self,
+        request: _jackalope_pb2.ReadLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_jackalope_pb2.ReadLogsResponse], _abc.AsyncIterator[_jackalope_pb2.ReadLogsResponse]]:
+        """Return what a task has printed and logged; with `follow` also what comes, until it ends."""
 
 def add_TaskServiceServicer_to_server(servicer: TaskServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
@@ -436,6 +448,61 @@ class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
         """Remove the limit of a tag."""
 
 def add_LimitServiceServicer_to_server(servicer: LimitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class ContractServiceStub:
+    """Contracts: what tasks take and return, as their workers say."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> ContractServiceAsyncStub: ...
+    ListContracts: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ListContractsRequest, _jackalope_pb2.ListContractsResponse]
+    """List what tasks take and return, by queue and name."""
+    DeclareContracts: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareContractsRequest, _jackalope_pb2.DeclareContractsResponse]
+    """Declare what tasks take, in the queues that a worker serves. Calls that cannot fit are refused."""
+    DeleteContract: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteContractRequest, _jackalope_pb2.DeleteContractResponse]
+    """Delete what a task takes in a queue. Workers that join later declare it again."""
+
+@_typing.type_check_only
+class ContractServiceAsyncStub(ContractServiceStub):
+    """Contracts: what tasks take and return, as their workers say."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    ListContracts: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListContractsRequest, _jackalope_pb2.ListContractsResponse]  # type: ignore[assignment]
+    """List what tasks take and return, by queue and name."""
+    DeclareContracts: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareContractsRequest, _jackalope_pb2.DeclareContractsResponse]  # type: ignore[assignment]
+    """Declare what tasks take, in the queues that a worker serves. Calls that cannot fit are refused."""
+    DeleteContract: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteContractRequest, _jackalope_pb2.DeleteContractResponse]  # type: ignore[assignment]
+    """Delete what a task takes in a queue. Workers that join later declare it again."""
+
+class ContractServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Contracts: what tasks take and return, as their workers say."""
+
+    @_abc_1.abstractmethod
+    def ListContracts(
+        self,
+        request: _jackalope_pb2.ListContractsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ListContractsResponse, _abc.Awaitable[_jackalope_pb2.ListContractsResponse]]:
+        """List what tasks take and return, by queue and name."""
+
+    @_abc_1.abstractmethod
+    def DeclareContracts(
+        self,
+        request: _jackalope_pb2.DeclareContractsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeclareContractsResponse, _abc.Awaitable[_jackalope_pb2.DeclareContractsResponse]]:
+        """Declare what tasks take, in the queues that a worker serves. Calls that cannot fit are refused."""
+
+    @_abc_1.abstractmethod
+    def DeleteContract(
+        self,
+        request: _jackalope_pb2.DeleteContractRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeleteContractResponse, _abc.Awaitable[_jackalope_pb2.DeleteContractResponse]]:
+        """Delete what a task takes in a queue. Workers that join later declare it again."""
+
+def add_ContractServiceServicer_to_server(servicer: ContractServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class ScheduleServiceStub:
     """Schedules: what the broker submits by itself, and when."""
@@ -779,6 +846,14 @@ class AdminServiceStub:
     """List the API keys."""
     RevokeApiKey: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.RevokeApiKeyRequest, _jackalope_pb2.RevokeApiKeyResponse]
     """Revoke an API key."""
+    ListNamespaces: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ListNamespacesRequest, _jackalope_pb2.ListNamespacesResponse]
+    """List the namespaces that the API key covers."""
+    GetNamespace: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.GetNamespaceRequest, _jackalope_pb2.GetNamespaceResponse]
+    """Return a namespace."""
+    DeclareNamespace: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareNamespaceRequest, _jackalope_pb2.DeclareNamespaceResponse]
+    """Create a namespace, or change its settings."""
+    DeleteNamespace: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteNamespaceRequest, _jackalope_pb2.DeleteNamespaceResponse]
+    """Delete a namespace with all that is in it."""
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
@@ -791,6 +866,14 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """List the API keys."""
     RevokeApiKey: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.RevokeApiKeyRequest, _jackalope_pb2.RevokeApiKeyResponse]  # type: ignore[assignment]
     """Revoke an API key."""
+    ListNamespaces: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListNamespacesRequest, _jackalope_pb2.ListNamespacesResponse]  # type: ignore[assignment]
+    """List the namespaces that the API key covers."""
+    GetNamespace: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.GetNamespaceRequest, _jackalope_pb2.GetNamespaceResponse]  # type: ignore[assignment]
+    """Return a namespace."""
+    DeclareNamespace: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareNamespaceRequest, _jackalope_pb2.DeclareNamespaceResponse]  # type: ignore[assignment]
+    """Create a namespace, or change its settings."""
+    DeleteNamespace: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteNamespaceRequest, _jackalope_pb2.DeleteNamespaceResponse]  # type: ignore[assignment]
+    """Delete a namespace with all that is in it."""
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Administration."""
@@ -818,5 +901,37 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jackalope_pb2.RevokeApiKeyResponse, _abc.Awaitable[_jackalope_pb2.RevokeApiKeyResponse]]:
         """Revoke an API key."""
+
+    @_abc_1.abstractmethod
+    def ListNamespaces(
+        self,
+        request: _jackalope_pb2.ListNamespacesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ListNamespacesResponse, _abc.Awaitable[_jackalope_pb2.ListNamespacesResponse]]:
+        """List the namespaces that the API key covers."""
+
+    @_abc_1.abstractmethod
+    def GetNamespace(
+        self,
+        request: _jackalope_pb2.GetNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.GetNamespaceResponse, _abc.Awaitable[_jackalope_pb2.GetNamespaceResponse]]:
+        """Return a namespace."""
+
+    @_abc_1.abstractmethod
+    def DeclareNamespace(
+        self,
+        request: _jackalope_pb2.DeclareNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeclareNamespaceResponse, _abc.Awaitable[_jackalope_pb2.DeclareNamespaceResponse]]:
+        """Create a namespace, or change its settings."""
+
+    @_abc_1.abstractmethod
+    def DeleteNamespace(
+        self,
+        request: _jackalope_pb2.DeleteNamespaceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeleteNamespaceResponse, _abc.Awaitable[_jackalope_pb2.DeleteNamespaceResponse]]:
+        """Delete a namespace with all that is in it."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

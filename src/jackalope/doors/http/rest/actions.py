@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, Meta
+from msgspec import Meta
 
 from jackalope.broker import queries
 from jackalope.broker.client_session import of_kind
@@ -33,18 +33,16 @@ from jackalope.doors.http.request import (
 from jackalope.doors.http.rest.schemas import (
     Count,
     Id,
-    MaybeState,
-    MaybeStatus,
     Priority,
     Seconds,
     about,
     from_seconds,
     shape_of,
-    state_of,
     status_of,
 )
 from jackalope.doors.http.rest.tasks import FilterGiven
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.views import CauseView, ExplanationView, HistoryEntryView
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -67,7 +65,7 @@ class Outcome(StrEnum):
 class ActionDone(msgspec.Struct):
     """What an action did."""
 
-    task_id: Id
+    task: Id
     outcome: Outcome
 
 
@@ -135,7 +133,7 @@ async def _act_on_one(
 class TermsGiven(msgspec.Struct, forbid_unknown_fields=True):
     """Overrides for a retried task; omitted fields stay."""
 
-    max_retries: Annotated[Count | None, about("How many failures are retried.")] = None
+    retries: Annotated[Count | None, about("How many failures are retried.")] = None
     timeout_seconds: Annotated[Seconds | None, about("The time limit of an attempt.")] = None
     priority: Annotated[Priority | None, about("Higher runs first.")] = None
 
@@ -145,9 +143,7 @@ class ActionAsked(msgspec.Struct, forbid_unknown_fields=True):
 
     action: Action
     filter: Annotated[FilterGiven | None, about("All tasks that match this filter.")] = None
-    task_ids: Annotated[
-        tuple[Id, ...], about("These tasks.", max_length=ITEMS_PER_COMMAND_MAX)
-    ] = ()
+    tasks: Annotated[tuple[Id, ...], about("These tasks.", max_length=ITEMS_PER_COMMAND_MAX)] = ()
     dry_run: Annotated[bool, about("Only count what would be changed.")] = False
     terms: Annotated[
         TermsGiven | None, about("With `retry`: other limits, for tasks that have ended.")
@@ -162,7 +158,7 @@ _EITHER = Annotated[
                 {
                     "anyOf": [
                         {"required": ["filter"], "properties": {"filter": {"type": "object"}}},
-                        {"required": ["task_ids"], "properties": {"task_ids": {"minItems": 1}}},
+                        {"required": ["tasks"], "properties": {"tasks": {"minItems": 1}}},
                     ]
                 },
                 {
@@ -180,7 +176,7 @@ _EITHER = Annotated[
 class RefusedTask(msgspec.Struct):
     """A task that could not be changed, and why."""
 
-    task_id: Id
+    task: Id
     error: ErrorBody
 
 
@@ -202,14 +198,14 @@ async def act_on_tasks(request: Request) -> Response:
     time; `more` says whether to ask again.
     """
     asked = await read_body(request, ActionAsked)
-    if asked.filter is None and not asked.task_ids:
-        raise Rejected(400, "body: filter or task_ids is required")
+    if asked.filter is None and not asked.tasks:
+        raise Rejected(400, "body: filter or tasks is required")
     given = asked.filter
     wanted = None if given is None else given.to_filter(given.states)
     command = ActOnTasks(
         ref=0,
         action=asked.action,
-        tasks=tuple(as_task_id(each) or NO_TASK for each in asked.task_ids),
+        tasks=tuple(as_task_id(each) or NO_TASK for each in asked.tasks),
         filter=wanted,
         dry_run=asked.dry_run,
         terms=None if asked.terms is None else _to_terms(asked.terms),
@@ -224,7 +220,7 @@ async def act_on_tasks(request: Request) -> Response:
 def _to_terms(given: TermsGiven) -> RetryTerms:
     timeout = given.timeout_seconds
     timeout_us = None if timeout is None else from_seconds(timeout)
-    return RetryTerms(given.max_retries, timeout_us, given.priority)
+    return RetryTerms(given.retries, timeout_us, given.priority)
 
 
 # What a task has gone through.
@@ -238,7 +234,7 @@ HappeningShown: Any = _show_entry.shown
 class HistoryShown(msgspec.Struct):
     """What happened to a task, the earliest first."""
 
-    task_id: Id
+    task: Id
     history: list[HappeningShown]
 
 
@@ -254,11 +250,18 @@ _show_explanation = shape_of(
     ExplanationView,
     "ExplanationShown",
     "Why a task is as it is.",
-    names={"task": "task_id"},
     inner={"causes": shape_of(CauseView, "CauseShown", "One reason why a task is as it is.")},
-    defaults={"state": UNSET, "status": UNSET},
-    state=(MaybeState, lambda view: state_of(view.state)),
-    status=(MaybeStatus, lambda view: status_of(view.state)),
+)
+
+for _shape in (ActionDone, RefusedTask, HistoryShown):
+    alias(_shape, names={"task": "task_id"})
+alias(TermsGiven, names={"retries": "max_retries"})
+alias(ActionAsked, names={"tasks": "task_ids"})
+alias(
+    _show_explanation.shown,
+    names={"task": "task_id"},
+    added={"status": status_of},
+    without=("state",),
 )
 
 

@@ -9,12 +9,20 @@ from msgspec import Meta
 
 from jackalope.broker import queries
 from jackalope.broker.access import hash_of, id_of, new_token
-from jackalope.core.api_key import ApiKey, Permission
-from jackalope.core.commands import DEFAULT_NAMESPACE, CreateApiKey, RevokeApiKey
+from jackalope.core.api_key import ROLES, ApiKey, Permission, Role
+from jackalope.core.commands import CreateApiKey, RevokeApiKey
 from jackalope.core.limits import QUEUES_PER_API_KEY_MAX
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.errors import Rejected
-from jackalope.doors.http.request import Request, answer, by_of, door_of, nothing, read_body
+from jackalope.doors.http.request import (
+    Request,
+    answer,
+    by_of,
+    door_of,
+    nothing,
+    own_namespace,
+    read_body,
+)
 from jackalope.doors.http.rest.schemas import MaybeName, Name, Time, from_time, shape_of
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.wire.views import ApiKeyView
@@ -26,8 +34,7 @@ _show = shape_of(
     ApiKeyView,
     "KeyShown",
     "A key, without anything that would let anybody in.",
-    names={"by": "created_by", "configured": "is_configured"},
-    nullable=("namespace",),
+    nullable=("namespace", "role"),
 )
 
 KeyShown: Any = _show.shown
@@ -43,7 +50,8 @@ class KeyWanted(msgspec.Struct, forbid_unknown_fields=True):
     """A key to make."""
 
     name: Name
-    permissions: Annotated[tuple[Permission, ...], Meta(min_length=1, max_length=len(Permission))]
+    permissions: Annotated[tuple[Permission, ...], Meta(max_length=len(Permission))] = ()
+    role: Annotated[Role | None, Meta(description="A role, in place of permissions.")] = None
     queues: Annotated[tuple[Name, ...], Meta(max_length=QUEUES_PER_API_KEY_MAX)] = ()
     namespace: MaybeName = ""
     expires_at: Time | None = None
@@ -67,6 +75,10 @@ async def list_keys(request: Request) -> Response:
 async def create_key(request: Request) -> Response:
     """Make an API key. From the first one on everybody needs one."""
     wanted = await read_body(request, KeyWanted)
+    if bool(wanted.permissions) == (wanted.role is not None):
+        message = f"give permissions or a role, one of {', '.join(ROLES)}"
+        raise Rejected(409, message, "invalid")
+    permissions = wanted.permissions if wanted.role is None else ROLES[wanted.role]
     token, expires_us = new_token(), from_time(wanted.expires_at)
     if 0 < expires_us <= door_of(request).broker.now_us():
         raise Rejected(409, "expires_at is in the past; use a future time, or omit it", "invalid")
@@ -74,7 +86,7 @@ async def create_key(request: Request) -> Response:
         id=id_of(token),
         hash=hash_of(token),
         name=wanted.name,
-        permissions=tuple(dict.fromkeys(wanted.permissions)),
+        permissions=tuple(dict.fromkeys(permissions)),
         queues=tuple(dict.fromkeys(wanted.queues)),
         namespace=wanted.namespace,
         expires_us=expires_us,
@@ -94,4 +106,4 @@ async def revoke_key(request: Request, key_id: str) -> Response:
 
 
 async def _views(request: Request) -> list[ApiKeyView]:
-    return await queries.api_keys(door_of(request).broker, DEFAULT_NAMESPACE)
+    return await queries.api_keys(door_of(request).broker, own_namespace())

@@ -9,7 +9,6 @@ from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-from msgspec import UNSET
 from uvicorn.protocols.utils import ClientDisconnected
 
 from jackalope.broker.client_session import Feed, Wanted
@@ -19,20 +18,11 @@ from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import State
 from jackalope.doors.http import vocabulary
 from jackalope.doors.http.asgi import Response
-from jackalope.doors.http.errors import ErrorBody, refusal_body
+from jackalope.doors.http.errors import ErrorBody, Rejected, refusal_body
 from jackalope.doors.http.request import Request, WebSocket, door_of, namespace_of, read_query
-from jackalope.doors.http.rest.schemas import (
-    Id,
-    MaybeName,
-    MaybeState,
-    MaybeStatus,
-    Time,
-    about,
-    state_of,
-    status_of,
-    to_time,
-)
+from jackalope.doors.http.rest.schemas import Id, MaybeName, Time, about, status_of, to_time
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.messages import Happened
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -44,28 +34,27 @@ _QUIET_S = 15.0
 
 _GOING_AWAY = 1001
 
-_encode = msgspec.json.Encoder().encode
+_encode_plain = msgspec.json.Encoder().encode
 
 
 class EventQuery(msgspec.Struct, forbid_unknown_fields=True):
     """What to listen to; all of the namespace if nothing is named."""
 
-    task_id: Annotated[Id | None, about("Only this task.")] = None
+    task: Annotated[Id | None, about("Only this task.")] = None
     queue: Annotated[MaybeName, about("Only this queue.")] = ""
 
 
 class EventShown(msgspec.Struct, tag_field="type", tag="event", kw_only=True):
     """Something that happened to a task, and where that has led it."""
 
-    task_id: Id
-    status: MaybeStatus = UNSET
-    state: MaybeState = UNSET
-    what: str
-    name: str
-    queue: str
     at: Time | None
+    what: str
+    task: Id
+    queue: str
+    state: State
     by: str
     detail: str
+    name: str
 
 
 class Missed(msgspec.Struct, tag_field="type", tag="missed"):
@@ -77,7 +66,7 @@ class Missed(msgspec.Struct, tag_field="type", tag="missed"):
 class Listening(msgspec.Struct, tag_field="type", tag="subscribed"):
     """What is listened to from now on."""
 
-    task_id: Id | None
+    task: Id | None
     queue: str
 
 
@@ -98,30 +87,39 @@ class Word(msgspec.Struct, forbid_unknown_fields=True):
     """What a reader says: listen to a task, to a queue, or to everything."""
 
     action: WordAction
-    task_id: Id | None = None
+    task: Id | None = None
     queue: MaybeName = ""
 
 
-_decode_word = msgspec.json.Decoder(Word).decode
+for _shape in (EventQuery, Listening, Word):
+    alias(_shape, names={"task": "task_id"})
+alias(EventShown, names={"task": "task_id"}, added={"status": status_of}, without=("state",))
+
+
+def _encode(message: msgspec.Struct) -> bytes:
+    return _encode_plain(vocabulary.translated(message))
+
+
+def _read_word(text: str) -> Word:
+    given = vocabulary.in_our_words(msgspec.json.decode(text), Word, may_choose=False)
+    return msgspec.convert(given, Word)
 
 
 def _show(event: Happened) -> EventShown:
-    state = State(event.state)
     return EventShown(
-        task_id=id_text(event.task),
-        status=status_of(state),
-        state=state_of(state),
-        what=event.what,
-        name=event.name,
-        queue=event.queue,
         at=to_time(event.at_us),
+        what=event.what,
+        task=id_text(event.task),
+        queue=event.queue,
+        state=State(event.state),
         by=event.by,
         detail=event.detail,
+        name=event.name,
     )
 
 
-def _wanted(task_id: str | None, queue: str) -> Wanted:
-    return queue, (task_id and as_task_id(task_id)) or NO_TASK
+def _wanted(task: str | None, queue: str) -> Wanted:
+    return queue, (task and as_task_id(task)) or NO_TASK
 
 
 # Server-sent events.
@@ -137,7 +135,7 @@ async def stream_events(request: Request) -> Response:
     query = read_query(request, EventQuery)
     door = door_of(request)
     feed = Feed(door.broker, door.feeds, namespace_of(request))
-    chunks = _chunks(feed, _wanted(query.task_id, query.queue))
+    chunks = _chunks(feed, _wanted(query.task, query.queue))
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return Response(chunks, headers=headers, media_type="text/event-stream; charset=utf-8")
 
@@ -161,7 +159,7 @@ async def _chunks(feed: Feed, wanted: Wanted) -> AsyncIterator[bytes]:
 async def events_socket(socket: WebSocket) -> None:
     """Tell what happens to what the query names, or to everything."""
     query = read_query(socket, EventQuery)
-    await _serve(socket, _wanted(query.task_id, query.queue))
+    await _serve(socket, _wanted(query.task, query.queue))
 
 
 @updates.websocket("/ws/updates", "read_tasks")
@@ -213,14 +211,14 @@ async def _read(socket: WebSocket, feed: Feed) -> None:
     while True:
         text = (await socket.next()).get("text") or ""
         try:
-            word = _decode_word(text)
-            wanted = _wanted(word.task_id, word.queue)
+            word = _read_word(text)
+            wanted = _wanted(word.task, word.queue)
             if word.action is WordAction.SUBSCRIBE:
                 feed.listen(wanted)
                 await _say(socket, _listening(wanted))
             else:
                 feed.drop(wanted)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeError, RecursionError, Rejected) as error:
             await _say(socket, Problem(ErrorBody(f"word: {error}", 400, "invalid")))
         except Refused as refused:
             await _say(socket, Problem(refusal_body(refused.refusal)))

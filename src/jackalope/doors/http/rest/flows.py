@@ -29,10 +29,8 @@ from jackalope.doors.http.request import (
     view_of,
 )
 from jackalope.doors.http.rest.schemas import (
-    STATES,
     Id,
     MaybeName,
-    Status,
     about,
     shape_of,
     show_error,
@@ -50,36 +48,28 @@ routes = Routes("/api/v1", has_namespace=True)
 class FlowSubmitted(msgspec.Struct):
     """A flow that was accepted, and the tasks that its nodes are."""
 
-    flow_id: Id
+    id: Id
     nodes: dict[str, Id]
 
 
 _show_attempt = shape_of(
-    AttemptView,
-    "AttemptShown",
-    "An attempt at a node.",
-    names={"worker": "worker_id"},
-    nullable=("outcome",),
+    AttemptView, "AttemptShown", "An attempt at a node.", nullable=("outcome",)
 )
 
 _show_node = shape_of(
     NodeView,
     "NodeShown",
     "A node of a flow: `after` has the ids of the nodes that it waits for.",
-    names={"id": "task_id", "node": "name", "name": "task_type", "worker": "worker_id"},
     nullable=("worker", "group", "compensates"),
     inner={"attempts": _show_attempt, "error": show_error},
 )
 
-_show_group = shape_of(
-    NodeGroupView, "NodeGroupShown", "A group of a flow.", names={"is_open": "open"}
-)
+_show_group = shape_of(NodeGroupView, "NodeGroupShown", "A group of a flow.")
 
 _show = shape_of(
     FlowView,
     "FlowShown",
     "A flow: how far it has come, its groups and a page of its nodes, which lists leave out.",
-    names={"id": "flow_id", "by": "submitted_by", "expires_us": "deadline_at"},
     nullable=("phase", "output", "alias", "cursor"),
     inner={"groups": _show_group, "nodes": _show_node, "error": show_error},
 )
@@ -97,7 +87,6 @@ class FlowList(msgspec.Struct):
 class FlowsQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which flows."""
 
-    status: Annotated[Status | None, about("With this status.")] = None
     state: Annotated[tuple[State, ...], about("In this state; may be repeated.")] = ()
     queue: Annotated[MaybeName, about("Listed under this queue.")] = ""
     name: Annotated[MaybeName, about("With this name.")] = ""
@@ -120,7 +109,7 @@ async def submit_flow(request: Request) -> Response:
     """Submit a flow. All of it is durable when the answer comes, or nothing of it is stored."""
     form = await read_body(request, FlowForm)
     now_us = door_of(request).broker.now_us()
-    flow_id = task_id_of(form.flow_id) if form.flow_id else fresh_task_id(now_us)
+    flow_id = task_id_of(form.id) if form.id else fresh_task_id(now_us)
     return await _submit(request, flow_id, lambda: form.command(flow_id, now_us))
 
 
@@ -128,9 +117,8 @@ async def submit_flow(request: Request) -> Response:
 async def list_flows(request: Request) -> Response:
     """List the flows, the newest first."""
     query = read_query(request, FlowsQuery)
-    states = query.state or (STATES[query.status] if query.status else ())
     asked = About(
-        states=states,
+        states=query.state,
         queue=query.queue,
         name=query.name,
         text=query.text,

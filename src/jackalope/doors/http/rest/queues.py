@@ -38,9 +38,7 @@ show_queue = shape_of(
     "QueueShown",
     "A queue: how many tasks it has by state, and its policy, durations as text.",
     nullable=("paused_by",),
-    without=("policy",),
-    is_paused=(bool, lambda view: bool(view.paused_by)),
-    policy=(dict[str, Any], lambda view: shown(view.policy)),
+    made={"policy": (dict[str, Any], shown)},
 )
 
 QueueShown: Any = show_queue.shown

@@ -19,6 +19,7 @@ from jackalope.core.shapes.request import IDENTITY_BYTES, How, Same
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, ask, read_body, read_query, view_of
 from jackalope.doors.http.rest.schemas import (
+    TASK_ALIASES,
     AnswerShown,
     Id,
     Identity,
@@ -32,6 +33,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.tasks import submit_one, to_keep
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import alias
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -43,11 +45,11 @@ _LIMIT_MAX = 1_000
 class RequestServed(msgspec.Struct):
     """How a request is served, and the task that has the answer or will have it."""
 
-    task_id: Id
+    task: Id
     how: How
     identity: Identity | None
     made_at: Time | None
-    worker_id: str | None
+    worker: str | None
 
 
 class AnswerList(msgspec.Struct):
@@ -60,7 +62,7 @@ class AnswersQuery(msgspec.Struct, forbid_unknown_fields=True):
     """Which answers, and how many of them."""
 
     queue: Annotated[MaybeName, about("Of this queue.")] = ""
-    task_type: Annotated[MaybeName, about("Of tasks of exactly this name.")] = ""
+    name: Annotated[MaybeName, about("Of tasks of exactly this name.")] = ""
     version: Annotated[MaybeName, about("Of this version of the code.")] = ""
     limit: Annotated[int, about("The maximum number of items.", ge=1, le=_LIMIT_MAX)] = (
         _LIMIT_DEFAULT
@@ -72,9 +74,13 @@ class AnswersMeant(msgspec.Struct, forbid_unknown_fields=True):
 
     identities: Annotated[tuple[Identity, ...], Meta(max_length=ITEMS_PER_COMMAND_MAX)] = ()
     queue: MaybeName = ""
-    task_type: MaybeName = ""
+    name: MaybeName = ""
     version: MaybeName = ""
     older_than: Annotated[Time | None, about("Made before.")] = None
+
+
+for _shape in (RequestServed, AnswersQuery, AnswersMeant):
+    alias(_shape, names=TASK_ALIASES)
 
 
 class AnswersChanged(msgspec.Struct):
@@ -93,7 +99,7 @@ class AnswersChanged(msgspec.Struct):
 async def send_request(request: Request) -> Response:
     """Ask for what a task returns: run at most once for all who ask for the same.
 
-    `GET /tasks/{task_id}/result?wait=60` with the `task_id` of the answer has the result.
+    `GET /tasks/{task_id}/result?wait=60` with the `task` of the answer has the result.
     """
     task = await read_body(request, TaskToSubmit)
     asked = msgspec.structs.replace(task, same=task.same or Same.CACHED)
@@ -120,7 +126,7 @@ async def read_request(request: Request, identity: str) -> Response:
 async def list_answers(request: Request) -> Response:
     """List the answers that are kept."""
     query = read_query(request, AnswersQuery)
-    asked = About(queue=query.queue, name=query.task_type, version=query.version, limit=query.limit)
+    asked = About(queue=query.queue, name=query.name, version=query.version, limit=query.limit)
     views = await view_of(request, queries.answers, asked)
     return answer(AnswerList([show_answer(view) for view in views]))
 
@@ -149,7 +155,7 @@ async def _act(request: Request, action: AnswerAction) -> Response:
         action=action,
         identities=tuple(bytes.fromhex(each) for each in meant.identities),
         queue=meant.queue,
-        name=meant.task_type,
+        name=meant.name,
         version=meant.version,
         older_than_us=from_time(meant.older_than),
     )

@@ -56,32 +56,27 @@ from jackalope.wire.views import RunView, ScheduleView
 routes = Routes("/api/v1", has_namespace=True)
 
 
-def _settings(view: ScheduleView) -> dict[str, Any]:
+def _settings(settings: ScheduleSettings) -> dict[str, Any]:
     """Show settings: durations as text, moments as times, the payload in base64."""
-    settings = shown(view.settings)
-    settings["times"] = [to_time(each) for each in view.settings.times]
-    settings["start"], settings["end"] = to_time(view.settings.start), to_time(view.settings.end)
-    return settings
+    start, end = to_time(settings.start), to_time(settings.end)
+    return {**shown(settings), "times": _times(settings.times), "start": start, "end": end}
+
+
+def _times(moments: tuple[int, ...]) -> list[Any]:
+    return [to_time(each) for each in moments]
 
 
 _show_run = shape_of(
-    RunView,
-    "RunShown",
-    "A task of a schedule; `state` is null if it is forgotten.",
-    names={"task": "task_id"},
+    RunView, "RunShown", "A task of a schedule; `state` is null if it is forgotten."
 )
 
 _show = shape_of(
     ScheduleView,
     "ScheduleShown",
     "A schedule: its settings, its next slots and its last tasks, which lists leave out.",
-    names={"by": "declared_by", "changed_us": "declared_at"},
     nullable=("app", "paused_by", "why_missed", "trouble"),
     inner={"runs": _show_run},
-    without=("settings", "upcoming"),
-    is_orphaned=(bool, lambda view: bool(view.orphaned_us)),
-    settings=(dict[str, Any], _settings),
-    upcoming=(list[Time], lambda view: [to_time(each) for each in view.upcoming]),
+    made={"settings": (dict[str, Any], _settings), "upcoming": (list[Time], _times)},
 )
 
 ScheduleShown: Any = _show.shown
@@ -152,7 +147,7 @@ class ScheduleWanted(msgspec.Struct, forbid_unknown_fields=True):
 class TriggerWanted(msgspec.Struct, forbid_unknown_fields=True):
     """The task that a trigger submits."""
 
-    task_id: Annotated[Id | None, about("Its id, which makes the request idempotent.")] = None
+    task: Annotated[Id | None, about("Its id, which makes the request idempotent.")] = None
 
 
 class BackfillWanted(msgspec.Struct, forbid_unknown_fields=True):
@@ -160,14 +155,20 @@ class BackfillWanted(msgspec.Struct, forbid_unknown_fields=True):
 
     since: Time
     until: Time
+    again: Annotated[bool, about("Also slots that fired and whose tasks are forgotten.")] = False
 
 
 class SlotsRunShown(msgspec.Struct):
-    """The tasks that were submitted, and how many slots had one; `refused` if it stopped there."""
+    """The tasks that were submitted, and how many slots had one; `refused` if it stopped there.
 
-    task_ids: list[Id]
+    `forgotten` are the slots that were left out because they fired once, although their tasks are
+    forgotten.
+    """
+
+    tasks: list[Id]
     known: int
     refused: ErrorBody | None
+    forgotten: list[Time]
 
 
 @routes.get("/schedules", "read_tasks", Spec(ScheduleList, query=ScheduleQuery))
@@ -224,7 +225,7 @@ async def resume_schedule(request: Request, name: str) -> Response:
 async def trigger_schedule(request: Request, name: str) -> Response:
     """Submit a task of a schedule now."""
     wanted = await read_body(request, TriggerWanted)
-    task = NO_TASK if wanted.task_id is None else task_id_of(wanted.task_id)
+    task = NO_TASK if wanted.task is None else task_id_of(wanted.task)
     return _slots_run(await ask(request, TriggerSchedule(name=name, task=task)))
 
 
@@ -234,10 +235,10 @@ async def trigger_schedule(request: Request, name: str) -> Response:
     Spec(SlotsRunShown, body=BackfillWanted, errors=(404, 409)),
 )
 async def backfill_schedule(request: Request, name: str) -> Response:
-    """Submit the tasks of slots that have passed and have none."""
+    """Submit the tasks of slots that have passed and never fired."""
     wanted = await read_body(request, BackfillWanted)
     since_us, until_us = from_time(wanted.since), from_time(wanted.until)
-    command = BackfillSchedule(name=name, since_us=since_us, until_us=until_us)
+    command = BackfillSchedule(name=name, since_us=since_us, until_us=until_us, again=wanted.again)
     return _slots_run(await ask(request, command))
 
 
@@ -245,7 +246,9 @@ def _slots_run(body: object) -> Response:
     if not isinstance(body, SlotsRun):
         raise Refused(Refusal(Code.INTERNAL, "the broker did not say what it submitted"))
     refused = None if body.refused is None else refusal_body(body.refused)
-    return answer(SlotsRunShown([id_text(task) for task in body.tasks], body.known, refused))
+    forgotten = [at for at in map(to_time, body.forgotten) if at is not None]
+    tasks = [id_text(task) for task in body.tasks]
+    return answer(SlotsRunShown(tasks, body.known, refused, forgotten))
 
 
 async def _schedule(request: Request, name: str) -> msgspec.Struct:

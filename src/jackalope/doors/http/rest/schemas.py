@@ -19,29 +19,47 @@ from jackalope.core.durations import HOUR, SECOND
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.lifecycle import LEASED, PENDING, State
 from jackalope.core.limits import (
+    AMOUNT_MAX,
     DEPENDENCIES_PER_TASK_MAX,
     ITEMS_PER_COMMAND_MAX,
+    KEY_NAME_CHARS_MAX,
+    KEY_VALUE_CHARS_MAX,
+    KEYS_PER_TASK_MAX,
     NAME_CHARS_MAX,
+    NEEDS_PER_TASK_MAX,
+    RESOURCES_PER_WORKER_MAX,
     TAG_CHARS_MAX,
     TAGS_PER_TASK_MAX,
     TIME_US_MAX,
 )
 from jackalope.core.shapes.callback import Callback
+from jackalope.core.shapes.needs import (
+    ONE,
+    Needs,
+    read_amounts,
+    read_labels,
+    read_needs,
+    read_pairs,
+    read_values,
+)
 from jackalope.core.shapes.pace import Pace, Pacing
 from jackalope.core.shapes.request import Same
 from jackalope.core.task import NO_OPTIONS, PRIORITY_DEFAULT, OnDependency, Options, Retry, TaskSpec
 from jackalope.core.values import shape_problem
 from jackalope.doors.http.errors import ErrorBody, Rejected
-from jackalope.doors.http.vocabulary import is_ours
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.views import (
+    DURATIONS,
     AnswerView,
     CallbackView,
     ErrorView,
+    PaceView,
     ProgressView,
     RequestView,
     SentEventView,
     StepView,
     TaskView,
+    json_name,
 )
 
 # The words of the task API: five statuses for our states, times as text, and shared bounds.
@@ -58,6 +76,8 @@ WAIT_S_MAX = 300
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 MaybeName = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 Tag = Annotated[str, Meta(min_length=1, max_length=TAG_CHARS_MAX, pattern="^[^\\x00]+$")]
+KeyName = Annotated[str, Meta(min_length=1, max_length=KEY_NAME_CHARS_MAX, pattern="^[^\\x00]+$")]
+KeyValue = Annotated[str, Meta(max_length=KEY_VALUE_CHARS_MAX, pattern="^[^\\x00]*$")]
 Id = Annotated[str, Meta(pattern=UUID)]
 Identity = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Bytes = Annotated[bytes, Meta(extra_json_schema={"pattern": BASE64})]
@@ -91,17 +111,10 @@ STATES: dict[Status, tuple[State, ...]] = {
 
 STATUS: dict[State, Status] = {state: status for status in STATES for state in STATES[status]}
 
-#: An answer has a `state`, or a `status` for clients of the task API that know nothing else.
-MaybeState = State | UnsetType
-MaybeStatus = Status | UnsetType
 
-
-def state_of(state: State) -> MaybeState:
-    return state if is_ours() else UNSET
-
-
-def status_of(state: State) -> MaybeStatus:
-    return UNSET if is_ours() else STATUS[state]
+def status_of(shown: Any) -> Status:
+    """Return the status of what is shown with a state."""
+    return STATUS[shown.state]
 
 
 def to_time(at_us: int) -> datetime | None:
@@ -127,9 +140,10 @@ def about(text: str, **bounds: Any) -> Meta:
     return Meta(description=text, **bounds)
 
 
-# How views are shown. A time `*_us` is a text `*_at`, null if it has not come; an id is the text of
-# a UUID; what is `nullable` is null where it is empty; a view within a view is shown by its own
-# shape. All else is as it is in the view.
+# How views are shown: called as `json_name` says. A time is a text, null if it has not come; a
+# duration is a number of seconds, null if there is none; an id is the text of a UUID; what is
+# `nullable` is null where it is empty; a view within a view is shown by its own shape. All else is
+# as it is in the view.
 
 V = TypeVar("V", bound=msgspec.Struct)
 V_contra = TypeVar("V_contra", bound=msgspec.Struct, contravariant=True)
@@ -148,12 +162,10 @@ def shape_of(
     name: str,
     about: str,
     *,
-    names: Mapping[str, str] = {},
     nullable: Collection[str] = (),
     inner: Mapping[str, Shape[Any]] = {},
-    without: Collection[str] = (),
+    made: Mapping[str, tuple[Any, Callable[[Any], Any]]] = {},
     defaults: Mapping[str, Any] = {},
-    **added: tuple[Any, Callable[[V], Any]],
 ) -> Shape[V]:
     """Make what shows views of one kind.
 
@@ -163,28 +175,25 @@ def shape_of(
         view: the kind of views.
         name: what the description of the API calls the shape.
         about: what the description says of it.
-        names: what fields are called that are not called as in the view.
         nullable: fields that are null where they are empty.
         inner: shapes of the fields that are views themselves.
-        without: fields that are not shown.
+        made: fields that are shown otherwise: their types, and what makes them of their value.
         defaults: of fields that the description does not promise.
-        added: fields that the view does not have: their types, and what makes them of a view.
     """
     hints = get_type_hints(view)
-    must(hints.keys() >= {*names, *nullable, *inner, *without}, "fields of the view are named")
+    must(hints.keys() >= {*nullable, *inner, *made}, "fields of the view are named")
     known: dict[str, Any] = {"to_time": to_time, "id_text": id_text}
     fields: dict[str, Any] = {}
     values: dict[str, str] = {}
     for field, hint in hints.items():
-        if field in without:
-            continue
-        shown_as, shown, value = _shown(field, hint, inner.get(field))
-        shown_as = names.get(field, shown_as)
+        shown_as = json_name(field)
+        shown, value = _shown(field, hint, inner.get(field))
         known[f"show_{field}"] = inner.get(field)
+        if field in made:
+            shown, known[f"make_{field}"] = made[field]
+            value = f"make_{field}(view.{field})"
         fields[shown_as] = shown | None if field in nullable else shown
         values[shown_as] = f"({value} if view.{field} else None)" if field in nullable else value
-    for field, (hint, make) in added.items():
-        known[f"make_{field}"], fields[field], values[field] = make, hint, f"make_{field}(view)"
     known["Shown"] = msgspec.defstruct(
         name, fields.items(), namespace={"__doc__": about, **defaults}, kw_only=True
     )
@@ -194,22 +203,23 @@ def shape_of(
     return shape
 
 
-def _shown(name: str, hint: Any, inner: Shape[Any] | None) -> tuple[str, Any, str]:
-    """Return how a field is shown: its name, its type, and its value as an expression."""
+def _shown(name: str, hint: Any, inner: Shape[Any] | None) -> tuple[Any, str]:
+    """Return how a field is shown: its type, and its value as an expression."""
     value = f"view.{name}"
     if inner is not None:
         shown: Any = inner.shown
         if get_origin(hint) is tuple:
-            return name, list[shown], f"[show_{name}(each) for each in {value}]"
-        return name, shown | None, f"(show_{name}({value}) if {value} else None)"
+            return list[shown], f"[show_{name}(each) for each in {value}]"
+        return shown | None, f"(show_{name}({value}) if {value} else None)"
     if name.endswith("_us"):
-        shown_as = "at" if name == "at_us" else name.removesuffix("_us") + "_at"
-        return shown_as, Time | None, f"to_time({value})"
+        is_duration = name in DURATIONS
+        in_seconds = f"({value} / {SECOND} if {value} else None)"
+        return (float | None, in_seconds) if is_duration else (Time | None, f"to_time({value})")
     if hint is TaskId:
-        return name, Id, f"id_text({value})"
+        return Id, f"id_text({value})"
     if hint == tuple[TaskId, ...]:
-        return name, tuple[Id, ...], f"tuple([id_text(each) for each in {value}])"
-    return name, hint, value
+        return tuple[Id, ...], f"tuple([id_text(each) for each in {value}])"
+    return hint, value
 
 
 # Tasks.
@@ -239,10 +249,31 @@ class PaceToTake(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     ] = False
 
 
-class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A task to submit. Only `task_type` is needed."""
+#: One need, and labels with the values that will do: bounded as by the core, so that what the
+#: description of the API allows is accepted.
+_AnyOf = Annotated[tuple[MaybeName, ...], Meta(min_length=1, max_length=NEEDS_PER_TASK_MAX)]
+_Whole = Annotated[int, Meta(ge=1, le=AMOUNT_MAX // ONE)]
+_Broken = Annotated[float, Meta(ge=1 / ONE, le=AMOUNT_MAX // ONE)]
+NeedToTake = _Whole | _Broken | MaybeName | _AnyOf
+LabelsToTake = dict[Tag, MaybeName | _AnyOf]
 
-    task_type: Annotated[Name, about("The name of the task to run.")]
+#: The same in a query: names with values, in texts.
+_Pair = Annotated[str, Meta(pattern="^[^=\\x00]{1,100}=.+$", max_length=NAME_CHARS_MAX)]
+_Pairs = Annotated[tuple[_Pair, ...], Meta(max_length=NEEDS_PER_TASK_MAX)]
+
+#: How much of what a worker has.
+_Amount = (
+    Annotated[int, Meta(ge=0, le=AMOUNT_MAX // ONE)]
+    | Annotated[float, Meta(ge=0, le=AMOUNT_MAX // ONE)]
+    | MaybeName
+)
+Resources = Annotated[dict[Tag, _Amount], Meta(max_length=RESOURCES_PER_WORKER_MAX)]
+
+
+class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A task to submit. Only `name` is needed."""
+
+    name: Annotated[Name, about("The name of the task to run.")]
     payload: Annotated[Bytes, about("The payload, in base64.")] = b""
     payload_ticket: Annotated[
         str, about("The ticket of an upload link, instead of `payload`.", max_length=64)
@@ -250,20 +281,18 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     priority: Annotated[Priority, about("Higher runs first; 200 and up is high.")] = (
         PRIORITY_DEFAULT
     )
-    schedule_at: Annotated[Time | None, about("The earliest start time.")] = None
+    run_at: Annotated[Time | None, about("The earliest start time.")] = None
     timeout_seconds: Annotated[
         Seconds | None, about("The time limit of an attempt; by default that of the queue.")
     ] = None
-    max_retries: Annotated[
+    retries: Annotated[
         Count | None, about("How many failures are retried; by default as the queue's policy.")
     ] = None
-    dependencies: Annotated[
+    depends_on: Annotated[
         tuple[Id, ...],
         about("Tasks that must end before this one starts.", max_length=DEPENDENCIES_PER_TASK_MAX),
     ] = ()
-    task_id: Annotated[
-        Id | None, about("The id of the task, which makes the submit idempotent.")
-    ] = None
+    id: Annotated[Id | None, about("The id of the task, which makes the submit idempotent.")] = None
     queue: Annotated[Name | None, about(f"The queue; default `{QUEUE_DEFAULT}`.")] = None
     key: Annotated[MaybeName, about("Only workers that serve this key run it.")] = ""
     alias: Annotated[MaybeName, about("An alias, unique in the namespace.")] = ""
@@ -278,7 +307,7 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     on_dependency: Annotated[
         OnDependency, about("What to do if a dependency does not succeed.")
     ] = OnDependency.DEAD
-    parent_id: Annotated[Id | None, about("The parent task.")] = None
+    parent: Annotated[Id | None, about("The parent task.")] = None
     held: Annotated[bool, about("Hold the task until it is played.")] = False
     same: Annotated[
         Same | None, about("What to do with an equal request; by default as the queue's policy.")
@@ -292,6 +321,21 @@ class TaskToSubmit(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     callbacks: Annotated[
         tuple[Callback, ...], about("Where the end is posted, and which ends; by default all.")
     ] = ()
+    keys: Annotated[
+        dict[KeyName, KeyValue],
+        about("Values that limits and shares go by.", max_length=KEYS_PER_TASK_MAX),
+    ] = {}
+    needs: Annotated[
+        dict[Tag, NeedToTake],
+        about("Amounts of resources, such as 1 or `8GiB`, and labels that its worker must have."),
+    ] = {}
+    prefer: Annotated[LabelsToTake, about("Labels of workers that it goes to first.")] = {}
+    avoid: Annotated[
+        LabelsToTake, about("Labels of workers that it goes to only if no other could run it.")
+    ] = {}
+    sticky: Annotated[
+        MaybeName, about("The next task of the same value goes to the same worker, if it has room.")
+    ] = ""
 
 
 class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
@@ -303,7 +347,7 @@ class TasksToSubmit(msgspec.Struct, forbid_unknown_fields=True):
 class RawTask(msgspec.Struct, forbid_unknown_fields=True):
     """A task whose payload is the body of the request."""
 
-    task_type: Annotated[Name, about("The name of the task to run.")]
+    name: Annotated[Name, about("The name of the task to run.")]
     queue: Annotated[Name | None, about(f"The queue; default `{QUEUE_DEFAULT}`.")] = None
     priority: Annotated[Priority, about("Higher runs first.")] = PRIORITY_DEFAULT
     key: Annotated[MaybeName, about("Only workers that serve this key run it.")] = ""
@@ -312,41 +356,66 @@ class RawTask(msgspec.Struct, forbid_unknown_fields=True):
         tuple[Tag, ...], about("A tag; may be repeated.", max_length=TAGS_PER_TASK_MAX)
     ] = ()
     timeout_seconds: Annotated[Seconds | None, about("The time limit of an attempt.")] = None
-    max_retries: Annotated[Count | None, about("How many failures are retried.")] = None
-    task_id: Annotated[
-        Id | None, about("The id of the task, which makes the submit idempotent.")
-    ] = None
+    retries: Annotated[Count | None, about("How many failures are retried.")] = None
+    id: Annotated[Id | None, about("The id of the task, which makes the submit idempotent.")] = None
     held: Annotated[bool, about("Hold the task until it is played.")] = False
+    need: Annotated[
+        _Pairs,
+        about(
+            "What its worker must have, as `NAME=VALUE`: an amount such as `gpu=1` or `mem=8GiB`, "
+            "or a label such as `arch=arm64`; may be repeated."
+        ),
+    ] = ()
+    prefer: Annotated[
+        _Pairs, about("A label of workers that it goes to first, as `NAME=VALUE`.")
+    ] = ()
+    avoid: Annotated[
+        _Pairs, about("A label of workers that it goes to only if no other could run it.")
+    ] = ()
+    sticky: Annotated[
+        MaybeName, about("The next task of the same value goes to the same worker, if it has room.")
+    ] = ""
 
     def to_submit(self) -> TaskToSubmit:
         """Return the task without its payload."""
+        problems: list[str] = []
+        needs, prefer, avoid = (
+            read_pairs(given, problems, f"query: {name}")
+            for name, given in (("need", self.need), ("prefer", self.prefer), ("avoid", self.avoid))
+        )
+        if problems:
+            raise Rejected(400, "; ".join(problems))
         return TaskToSubmit(
-            self.task_type,
+            self.name,
             priority=self.priority,
             timeout_seconds=self.timeout_seconds,
-            max_retries=self.max_retries,
-            task_id=self.task_id,
+            retries=self.retries,
+            id=self.id,
             queue=self.queue,
             key=self.key,
             alias=self.alias,
             tags=self.tag,
             held=self.held,
+            needs=read_values(needs),
+            prefer={name: tuple(values) for name, values in prefer.items()},
+            avoid={name: tuple(values) for name, values in avoid.items()},
+            sticky=self.sticky,
         )
 
 
 class Submitted(msgspec.Struct):
     """A task that was accepted, for good."""
 
-    task_id: Id
-    status: MaybeStatus = UNSET
+    id: Id
+    warning: Annotated[str | UnsetType, about("What is doubtful about it.")] = UNSET
 
 
 class Submission(msgspec.Struct):
     """What became of one task of a list: it was accepted, or there is an error."""
 
-    task_id: Id
+    id: Id
     error: ErrorBody | None
-    status: Status | UnsetType | None = UNSET
+    warning: Annotated[str | UnsetType, about("What is doubtful about it.")] = UNSET
 
 
 class Submissions(msgspec.Struct):
@@ -357,44 +426,35 @@ class Submissions(msgspec.Struct):
     refused: int
 
 
-def error_text(view: TaskView) -> str | None:
-    """Say in a line what went wrong with a task."""
-    if view.error is not None:
-        return f"{view.error.type}: {view.error.message}" if view.error.message else view.error.type
-    return str(view.reason) if view.reason is not None else None
+def error_text(task: Any) -> str | None:
+    """Say in a line what went wrong with a task, of its view or what is shown."""
+    if task.error is not None:
+        return f"{task.error.type}: {task.error.message}" if task.error.message else task.error.type
+    return str(task.reason) if task.reason is not None else None
 
 
 show_answer = shape_of(
     AnswerView,
     "AnswerShown",
     "A request: the task that has its answer or will have it, and who had use of that.",
-    names={"task": "task_id", "name": "task_type", "worker": "worker_id", "until_us": "good_until"},
     nullable=("worker", "used_by", "pinned_by"),
-    without=("identity",),
-    identity=(Identity, lambda view: view.identity.hex()),
+    made={"identity": (Identity, bytes.hex)},
 )
 
 show_error = shape_of(ErrorView, "ErrorShown", "What a worker says went wrong.")
 
+_show_callback = shape_of(
+    CallbackView,
+    "CallbackShown",
+    "Where the end of a task is posted, and the task that does so once it has ended.",
+    nullable=("task",),
+)
+
 show = shape_of(
     TaskView,
     "TaskShown",
-    "A task. `result` is there if it is small; `/result` has it whatever its size.",
-    names={
-        "id": "task_id",
-        "name": "task_type",
-        "failures": "retry_count",
-        "worker": "worker_id",
-        "parent": "parent_id",
-        "by": "submitted_by",
-        "due_us": "scheduled_at",
-        "forget_us": "forgotten_at",
-        "retries": "max_retries",
-        "depends_on": "dependencies",
-        "error": "failure",
-        "request": "signal",
-        "payload": "payload_head",
-    },
+    "A task. `result` is there if it is small; `/result` has it whatever its size. `payload` is "
+    "its beginning, in lists that are asked for it.",
     nullable=("worker", "parent", "fence", "waits_for"),
     inner={
         "error": show_error,
@@ -405,46 +465,76 @@ show = shape_of(
             "What was asked of the worker about a running task, and how far that has come.",
         ),
         "answer": show_answer,
-        "steps": shape_of(
-            StepView,
-            "StepShown",
-            "A step of a task that is done for good.",
-            names={"at_us": "done_at"},
-            without=("took_us",),
-            took_seconds=(float, lambda view: view.took_us / SECOND),
-        ),
+        "steps": shape_of(StepView, "StepShown", "A step of a task that is done for good."),
         "events": shape_of(
             SentEventView,
             "SentEventShown",
             "An event that was sent to a task and is not waited for yet.",
-            names={"at_us": "sent_at", "by": "sent_by"},
         ),
-        "callbacks": shape_of(
-            CallbackView,
-            "CallbackShown",
-            "Where the end of a task is posted, and the task that does so once it has ended.",
-            names={"task": "task_id"},
-            nullable=("task",),
+        "callbacks": _show_callback,
+        "pace": shape_of(
+            PaceView, "PaceShown", "How tasks of one queue, name and key are spread over time."
         ),
     },
-    without=("timeout_us", "tried_us"),
     defaults={
         "waiting_for": (),
         "steps": [],
         "waits_for": None,
         "events": [],
         "callbacks": [],
-        "state": UNSET,
-        "status": UNSET,
+        "pace": None,
+        "needs": {},
+        "prefer": {},
+        "avoid": {},
+        "sticky": "",
     },
-    state=(MaybeState, lambda view: state_of(view.state)),
-    status=(MaybeStatus, lambda view: status_of(view.state)),
-    error=(str | None, error_text),
-    timeout_seconds=(float | None, lambda view: view.timeout_us / SECOND or None),
 )
 
 AnswerShown: Any = show_answer.shown
 TaskShown: Any = show.shown
+
+#: What a reference to a task, and what belongs to one, is called in the published design.
+TASK_ALIASES = {"task": "task_id", "name": "task_type", "worker": "worker_id"}
+
+_SUBMIT_ALIASES = {
+    "name": "task_type",
+    "id": "task_id",
+    "retries": "max_retries",
+    "depends_on": "dependencies",
+    "parent": "parent_id",
+    "run_at": "schedule_at",
+}
+
+alias(TaskToSubmit, names=_SUBMIT_ALIASES)
+alias(RawTask, names={ours: _SUBMIT_ALIASES[ours] for ours in ("name", "id", "retries")})
+alias(Submitted, names={"id": "task_id"}, added={"status": lambda _: Status.PENDING})
+alias(
+    Submission,
+    names={"id": "task_id"},
+    added={"status": lambda each: None if each.error else Status.PENDING},
+)
+alias(AnswerShown, names={**TASK_ALIASES, "until_at": "good_until"})
+alias(_show_callback.shown, names={"task": "task_id"})
+alias(
+    TaskShown,
+    names={
+        "id": "task_id",
+        "name": "task_type",
+        "failures": "retry_count",
+        "worker": "worker_id",
+        "parent": "parent_id",
+        "by": "submitted_by",
+        "due_at": "scheduled_at",
+        "forget_at": "forgotten_at",
+        "retries": "max_retries",
+        "depends_on": "dependencies",
+        "error": "failure",
+        "request": "signal",
+        "payload": "payload_head",
+    },
+    added={"status": status_of, "error": error_text},
+    without=("state",),
+)
 
 
 class TaskList(msgspec.Struct):
@@ -462,30 +552,32 @@ def to_spec(task: TaskToSubmit, task_id: TaskId) -> TaskSpec:
     A task that names no queue is one of the task API alone, and has its time limit.
     """
     headers = _to_keep(task.headers)
-    retries = task.max_retries
+    retries = task.retries
     options = Options(
         alias=task.alias,
         headers=headers,
         tags=task.tags,
-        run_at_us=from_time(task.schedule_at),
+        run_at_us=from_time(task.run_at),
         expires_at_us=from_time(task.expires_at),
         timeout_us=from_seconds(task.timeout_seconds),
         retry=None
         if retries is None
         else Retry(retries, _RETRY_BASE_US, _RETRY_FACTOR, _RETRY_CAP_US),
-        depends_on=tuple(_known_id(each) for each in task.dependencies),
+        depends_on=tuple(_known_id(each) for each in task.depends_on),
         on_dependency=task.on_dependency,
-        parent=_known_id(task.parent_id) if task.parent_id else NO_TASK,
+        parent=_known_id(task.parent) if task.parent else NO_TASK,
         held=task.held,
         same=task.same,
         version=task.version,
         pace=None if task.pace is None else _pace_of(task.pace),
         callbacks=task.callbacks,
+        keys=task.keys,
+        needs=_needs_of(task),
     )
     return TaskSpec(
-        _known_id(task.task_id) if task.task_id else task_id,
+        _known_id(task.id) if task.id else task_id,
         task.queue or QUEUE_DEFAULT,
-        task.task_type,
+        task.name,
         task.key,
         task.priority,
         task.payload,
@@ -503,6 +595,31 @@ def with_sound_headers(options: Options | None) -> Options | None:
 def _pace_of(pace: PaceToTake) -> Pace:
     span_us, at_most_us = from_seconds(pace.span_seconds), from_seconds(pace.at_most_seconds)
     return Pace(pace.how, pace.key, span_us, at_most_us, pace.drop)
+
+
+def resources_of(given: Mapping[str, object]) -> dict[str, int]:
+    """Return what a worker has, in thousandths."""
+    problems: list[str] = []
+    resources = read_amounts(given, problems, "resources")
+    if problems:
+        raise Rejected(400, "; ".join(problems))
+    return resources
+
+
+def _needs_of(task: TaskToSubmit) -> Needs | None:
+    """Return the needs of a task, if they can be read; the core says whether they are sound."""
+    if not (task.needs or task.prefer or task.avoid or task.sticky):
+        return None
+    problems: list[str] = []
+    needs = msgspec.structs.replace(
+        read_needs(task.needs, problems),
+        prefer=read_labels(task.prefer, problems, "prefer"),
+        avoid=read_labels(task.avoid, problems, "avoid"),
+        sticky=task.sticky,
+    )
+    if problems:
+        raise Rejected(400, "; ".join(problems))
+    return needs
 
 
 def _to_keep(headers: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, read_query, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, Time, about, from_time, shape_of
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.views import PointView, StatsView
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -30,21 +31,27 @@ show_stats = shape_of(
     StatsView,
     "StatsShown",
     "A namespace in numbers.",
+    made={"depth_by_tier": (Tiers, lambda tiers: Tiers(**tiers))},
+)
+
+StatsShown: Any = show_stats.shown
+
+alias(
+    StatsShown,
     names={
         "succeeded_last_hour": "completed_last_hour",
         "dead_last_hour": "failed_last_hour",
         "workers": "worker_count",
         "sessions": "session_count",
-        "now_us": "now",
+        "depth_by_tier": "queue_depth_by_priority",
     },
-    without=("depth_by_tier", "mean_run_s", "sequence"),
-    pending_count=(int, lambda view: sum(view.counts.get(state, 0) for state in PENDING)),
-    in_progress_count=(int, lambda view: sum(view.counts.get(state, 0) for state in LEASED)),
-    avg_processing_time_ms=(float, lambda view: round(view.mean_run_s * 1_000, 3)),
-    queue_depth_by_priority=(Tiers, lambda view: Tiers(**view.depth_by_tier)),
+    added={
+        "pending_count": lambda stats: sum(stats.counts.get(state, 0) for state in PENDING),
+        "in_progress_count": lambda stats: sum(stats.counts.get(state, 0) for state in LEASED),
+        "avg_processing_time_ms": lambda stats: round(stats.mean_run_s * 1_000, 3),
+    },
+    without=("mean_run_s",),
 )
-
-StatsShown: Any = show_stats.shown
 
 
 @routes.get("/stats", "read_tasks", Spec(StatsShown))

@@ -14,7 +14,7 @@ from jackalope.broker.queries import PAYLOAD_HEAD_BYTES_MAX, About, Refused, tas
 from jackalope.core.commands import SubmitTasks
 from jackalope.core.effects import Accepted, AcceptedRequests, Served
 from jackalope.core.filter import Filter
-from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
+from jackalope.core.ids import NO_TASK, as_task_id, id_text
 from jackalope.core.lifecycle import ENDED, State
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, Refusal
@@ -57,7 +57,7 @@ from jackalope.doors.http.rest.schemas import (
 )
 from jackalope.doors.http.rest.upload_links import WithLink, body_of_ticket, body_or_link
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.vocabulary import is_ours
+from jackalope.doors.http.vocabulary import alias
 from jackalope.doors.traces import carry_trace
 from jackalope.storage.ports import Sort
 from jackalope.task_ids import fresh_task_id
@@ -81,8 +81,7 @@ async def submit_task(request: Request) -> Response:
     """Submit a task. It is durable when the answer comes."""
     task = await read_body(request, TaskToSubmit)
     spec = await to_keep(request, task)
-    served = await submit_one(request, spec)
-    return answer(_submitted(served.task if served else spec.id), 201)
+    return answer(_submitted(spec, await _submit_alone(request, spec)), 201)
 
 
 @routes.post(
@@ -100,12 +99,14 @@ async def submit_raw(request: Request) -> Response:
     async with receiving(request, door.broker.blobs, door.settings.upload_bytes_max) as received:
         spec = to_spec(task, fresh_task_id(door.broker.now_us()))
         spec.payload = received.body or b""
-        served = await submit_one(request, spec)
-    return answer(_submitted(served.task if served else spec.id), 201)
+        accepted = await _submit_alone(request, spec)
+    return answer(_submitted(spec, accepted), 201)
 
 
-def _submitted(task_id: TaskId) -> Submitted:
-    return Submitted(id_text(task_id), UNSET if is_ours() else Status.PENDING)
+def _submitted(spec: TaskSpec, accepted: Accepted) -> Submitted:
+    served = _served(accepted).get(0)
+    task_id = spec.id if served is None else served.task
+    return Submitted(id_text(task_id), _warnings(accepted).get(0, UNSET))
 
 
 @routes.post(
@@ -122,13 +123,14 @@ async def submit_tasks(request: Request) -> Response:
     specs = [await to_keep(request, task) for task in tasks]
     accepted = await _submit(request, specs)
     refused, served = dict(accepted.refused), _served(accepted)
+    warnings = _warnings(accepted)
     if len(refused) == len(specs):
         raise Refused(refused[0])
     submissions = [
         Submission(
             id_text(served[index].task if index in served else spec.id),
             refusal_body(refused[index]) if index in refused else None,
-            UNSET if is_ours() else None if index in refused else Status.PENDING,
+            warnings.get(index, UNSET),
         )
         for index, spec in enumerate(specs)
     ]
@@ -152,14 +154,22 @@ async def to_keep(request: Request, task: TaskToSubmit) -> TaskSpec:
 
 
 async def submit_one(request: Request, spec: TaskSpec) -> Served | None:
+    return _served(await _submit_alone(request, spec)).get(0)
+
+
+async def _submit_alone(request: Request, spec: TaskSpec) -> Accepted:
     accepted = await _submit(request, [spec])
     if accepted.refused:
         raise Refused(accepted.refused[0][1])
-    return _served(accepted).get(0)
+    return accepted
 
 
 def _served(accepted: Accepted) -> dict[int, Served]:
     return dict(accepted.served) if isinstance(accepted, AcceptedRequests) else {}
+
+
+def _warnings(accepted: Accepted) -> dict[int, str]:
+    return dict(accepted.warnings) if isinstance(accepted, AcceptedRequests) else {}
 
 
 async def _submit(request: Request, specs: list[TaskSpec]) -> Accepted:
@@ -244,7 +254,6 @@ class ListQuery(Conditions, forbid_unknown_fields=True):
     """Which tasks, and how many of them."""
 
     state: Annotated[tuple[State, ...], about("In one of these states.", max_length=10)] = ()
-    task_type: Annotated[MaybeName, about("The same as `name`.")] = ""
     limit: Annotated[int, about("The maximum number of items.", ge=1, le=_LIMIT_MAX)] = (
         _LIMIT_DEFAULT
     )
@@ -254,9 +263,11 @@ class ListQuery(Conditions, forbid_unknown_fields=True):
     sort: Annotated[Sort, about("The order; `-` for descending.")] = Sort.CREATED_LAST
     cursor: Annotated[str, about("The cursor of the previous page.", max_length=1_024)] = ""
     payload_head: Annotated[
-        int,
-        about("The maximum number of bytes of `payload_head`.", ge=0, le=PAYLOAD_HEAD_BYTES_MAX),
+        int, about("The maximum number of bytes of `payload`.", ge=0, le=PAYLOAD_HEAD_BYTES_MAX)
     ] = 0
+
+
+alias(ListQuery, names={"name": "task_type"}, only=("status",))
 
 
 @routes.get("/tasks", "read_tasks", Spec(TaskList, query=ListQuery))
@@ -268,10 +279,8 @@ async def list_tasks(request: Request) -> Response:
     # A bad namespace is reported also of a list that cannot have a task.
     query, namespace = read_query(request, ListQuery), namespace_of(request)
     now_us = door_of(request).broker.now_us()
-    is_named_twice = query.name and query.task_type and query.name != query.task_type
-    query.name = query.name or query.task_type
     wanted = query.to_filter(tuple(sorted(set(query.state))))
-    if is_named_twice or (query.status and not wanted.states):
+    if query.status and not wanted.states:
         return answer(TaskList([], 0, None, to_time(now_us)))
     asked = About(
         sort=str(query.sort),

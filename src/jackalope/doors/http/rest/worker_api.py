@@ -64,20 +64,24 @@ from jackalope.doors.http.request import (
     task_id_of,
 )
 from jackalope.doors.http.rest.schemas import (
+    TASK_ALIASES,
     Bytes,
     Fence,
     Id,
     MaybeName,
     Name,
+    Resources,
     Seconds,
     Wait,
     about,
     from_seconds,
+    resources_of,
     show_error,
 )
 from jackalope.doors.http.rest.upload_links import UploadLink, body_of_ticket, upload_link
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.session import HttpWorker
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.views import ErrorView, view_as
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -102,11 +106,11 @@ _Labels = Annotated[dict[str, Annotated[str, Meta(max_length=NAME_CHARS_MAX)]], 
 class HeldAttempt(msgspec.Struct, forbid_unknown_fields=True):
     """An attempt: the task, and the fence that proves the right to it."""
 
-    task_id: Id
+    task: Id
     fence: Fence
 
     def to_held(self) -> Held:
-        return Held(as_task_id(self.task_id) or TaskId(b""), self.fence)
+        return Held(as_task_id(self.task) or TaskId(b""), self.fence)
 
 
 class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,11 +118,14 @@ class JoinAsked(msgspec.Struct, forbid_unknown_fields=True):
 
     queues: _Queues
     keys: _Keys = ()
-    tasks: Annotated[
+    names: Annotated[
         _Names | None,
-        about("The task types it implements, with  for tasks without a type; by default all."),
+        about("The names of tasks that it knows, an empty one for tasks without; by default all."),
     ] = None
     labels: _Labels = {}
+    resources: Annotated[
+        Resources, about("How much of what it has, such as 2 or `64GiB`, for tasks that need it.")
+    ] = {}
     lease_seconds: _Lease = 30
     holding: Annotated[
         list[HeldAttempt],
@@ -141,9 +148,16 @@ class ClaimAsked(msgspec.Struct, forbid_unknown_fields=True):
 
     queues: _Queues
     keys: Annotated[_Keys, about("Only tasks with one of these keys.")] = ()
-    tasks: Annotated[
+    names: Annotated[
         _Names | None,
-        about("Only tasks of these types, in this and later claims; by default as before."),
+        about("Only tasks of these names, in this and later claims; by default as before."),
+    ] = None
+    labels: Annotated[_Labels | None, about("What it says about itself; by default as before.")] = (
+        None
+    )
+    resources: Annotated[
+        Resources | None,
+        about("How much of what it has, in this and later claims; by default as before."),
     ] = None
     count: Annotated[int, about("The maximum number of tasks.", ge=1, le=1_000)] = 1
     wait: Wait = 0
@@ -167,7 +181,7 @@ class InputShown(msgspec.Struct):
 
     node: str
     group: str
-    task_id: Id
+    task: Id
     state: State
     result: bytes | None
     result_size: int
@@ -177,9 +191,9 @@ class InputShown(msgspec.Struct):
 class AssignedTask(msgspec.Struct):
     """A task for a worker. A large payload is not in it; `/payload` has it."""
 
-    task_id: Id
+    task: Id
     fence: Fence
-    task_type: str
+    name: str
     queue: str
     key: str
     attempt: int
@@ -195,7 +209,7 @@ class AssignedTask(msgspec.Struct):
 class SignalAskedShown(msgspec.Struct):
     """What a worker is asked to do about an attempt. It answers with `signal`."""
 
-    task_id: Id
+    task: Id
     fence: Fence
     signal: Signal
 
@@ -235,7 +249,8 @@ async def join_worker(request: Request, worker: str) -> Response:
             keys=asked.keys,
             slots=0,
             labels=asked.labels,
-            names=asked.tasks,
+            resources=resources_of(asked.resources),
+            names=asked.names,
             holding=[each.to_held() for each in asked.holding],
             namespace=namespace_of(request),
             lease_us=from_seconds(asked.lease_seconds),
@@ -257,9 +272,16 @@ async def claim_tasks(request: Request, worker: str) -> Response:
     """
     asked = await read_body(request, ClaimAsked)
     fleet = door_of(request).fleet
+    resources = None if asked.resources is None else resources_of(asked.resources)
     known = await fleet.worker(namespace_of(request), worker, asked.queues)
-    lease_us = from_seconds(asked.lease_seconds)
-    await known.serve(asked.queues, asked.keys, asked.tasks, lease_us)
+    await known.serve(
+        queues=asked.queues,
+        keys=asked.keys,
+        names=asked.names,
+        lease_us=from_seconds(asked.lease_seconds),
+        labels=asked.labels,
+        resources=resources,
+    )
     leaving = asyncio.create_task(gone(request.receive))
     try:
         assignments = await known.claim(asked.count, from_seconds(asked.wait), leaving)
@@ -285,9 +307,9 @@ async def _start(worker: HttpWorker, assignments: list[Assignment]) -> list[Assi
 def _show_assignment(given: Assignment) -> AssignedTask:
     payload = given.payload
     return AssignedTask(
-        task_id=id_text(given.task),
+        task=id_text(given.task),
         fence=given.fence,
-        task_type=given.name,
+        name=given.name,
         queue=given.queue,
         key=given.key,
         attempt=given.attempt,
@@ -360,7 +382,7 @@ class ResultQuery(AttemptQuery, forbid_unknown_fields=True):
 class Reported(Beat):
     """The report was taken."""
 
-    task_id: Id
+    task: Id
 
 
 class ProgressTold(msgspec.Struct, forbid_unknown_fields=True):
@@ -380,6 +402,10 @@ class FailureTold(msgspec.Struct, forbid_unknown_fields=True):
     retry_after_seconds: Annotated[
         Seconds, about("When to retry, instead of the policy's delay.")
     ] = 0
+    key: Annotated[
+        MaybeName,
+        about("If it was throttled: the limit, or its key, at which no task starts until then."),
+    ] = ""
 
 
 class SignalTold(msgspec.Struct, forbid_unknown_fields=True):
@@ -415,10 +441,14 @@ class WaitTold(msgspec.Struct, forbid_unknown_fields=True):
 class WaitAnswered(Beat):
     """`suspended`: the attempt is over. Otherwise the step is done, and `result` is what it has."""
 
-    task_id: Id
+    task: Id
     suspended: bool
     result: Bytes
     is_late: bool
+
+
+for _shape in (HeldAttempt, InputShown, AssignedTask, SignalAskedShown, Reported, WaitAnswered):
+    alias(_shape, names=TASK_ALIASES)
 
 
 def _attempt(body: Any = None, shape: Any = Reported) -> Spec:
@@ -521,9 +551,8 @@ async def fail_attempt(request: Request, task_id: str) -> Response:
     held = _held(request, task_id)
     told = await read_body(request, FailureTold)
     error = Error(told.type, told.message, told.trace)
-    failed = Fail(
-        held.task, held.fence, error, told.verdict, from_seconds(told.retry_after_seconds)
-    )
+    after_us = from_seconds(told.retry_after_seconds)
+    failed = Fail(held.task, held.fence, error, told.verdict, after_us, key=told.key)
     return await _report(request, held, FailAttempts(attempts=[failed]))
 
 

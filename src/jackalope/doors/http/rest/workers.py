@@ -6,7 +6,6 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 
 from jackalope.broker import queries
 from jackalope.broker.queries import About, Refused
@@ -18,7 +17,7 @@ from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, ask, nothing, read_body, view_of
 from jackalope.doors.http.rest.schemas import MaybeName, about, shape_of
 from jackalope.doors.http.router import Routes, Spec
-from jackalope.doors.http.vocabulary import is_ours
+from jackalope.doors.http.vocabulary import alias
 from jackalope.wire.views import GroupView, LaunchFailureView, LaunchView, PoolView, WorkerView
 
 routes = Routes("/api/v1", has_namespace=True)
@@ -32,19 +31,19 @@ class WorkerStatus(StrEnum):
     DEAD = "dead"
 
 
-def _status(view: WorkerView) -> WorkerStatus:
-    if view.state in ("away", "gone"):
+def _status(worker: Any) -> WorkerStatus:
+    if worker.state in ("away", "gone"):
         return WorkerStatus.DEAD
-    return WorkerStatus.ACTIVE if view.load or view.helps else WorkerStatus.IDLE
+    return WorkerStatus.ACTIVE if worker.load or worker.helps else WorkerStatus.IDLE
 
 
-def _pid(view: WorkerView) -> int | None:
-    pid = view.labels.get("pid", "")
+def _pid(worker: Any) -> int | None:
+    pid = worker.labels.get("pid", "")
     return int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 19 else None
 
 
-def _megabytes(view: WorkerView) -> float | None:
-    stats = view.stats
+def _megabytes(worker: Any) -> float | None:
+    stats: dict[str, float] = worker.stats
     for name in ("memory_bytes", "rss_bytes"):
         if name in stats:
             return stats[name] / 1024 / 1024
@@ -55,23 +54,29 @@ show_worker = shape_of(
     WorkerView,
     "WorkerShown",
     "A worker.",
-    names={
-        "worker": "worker_id",
-        "load": "current_tasks",
-        "heard_us": "last_heartbeat",
-        "joined_us": "registered_at",
-    },
     nullable=("why_gone", "helps"),
-    defaults={"helps": None, "state": UNSET, "status": UNSET},
-    hostname=(str | None, lambda view: view.labels.get("host") or view.labels.get("hostname")),
-    pid=(int | None, _pid),
-    cpu_usage_percent=(float | None, lambda view: view.stats.get("cpu_percent")),
-    memory_usage_mb=(float | None, _megabytes),
-    state=(str | UnsetType, lambda view: view.state if is_ours() else UNSET),
-    status=(WorkerStatus | UnsetType, lambda view: UNSET if is_ours() else _status(view)),
+    defaults={"helps": None, "resources": {}, "used": {}},
 )
 
 WorkerShown: Any = show_worker.shown
+
+alias(
+    WorkerShown,
+    names={
+        "worker": "worker_id",
+        "load": "current_tasks",
+        "heard_at": "last_heartbeat",
+        "joined_at": "registered_at",
+    },
+    added={
+        "status": _status,
+        "hostname": lambda worker: worker.labels.get("host") or worker.labels.get("hostname"),
+        "pid": _pid,
+        "cpu_usage_percent": lambda worker: worker.stats.get("cpu_percent"),
+        "memory_usage_mb": _megabytes,
+    },
+    without=("state",),
+)
 
 
 @routes.get("/workers", "read_tasks", Spec(list[WorkerShown]))
@@ -107,14 +112,12 @@ _show_launch = shape_of(
     LaunchView,
     "LaunchShown",
     "Something that was started for a group: a worker, or a group that scales itself.",
-    names={"launch": "worker", "ordered_us": "started_at"},
 )
 
 _show_group = shape_of(
     GroupView,
     "GroupShown",
     "The workers of one key of a pool. `rate` is attempts that ended, a second.",
-    names={"leased": "running"},
     nullable=("trouble",),
     inner={"launches": _show_launch},
 )
@@ -123,13 +126,11 @@ _show = shape_of(
     PoolView,
     "PoolShown",
     "A pool: its settings, durations as text, and its groups.",
-    names={"up": "groups_up", "waiting": "groups_waiting"},
     inner={
         "groups": _show_group,
         "failures": shape_of(LaunchFailureView, "LaunchFailureShown", "A launch that failed."),
     },
-    without=("settings",),
-    settings=(dict[str, Any], lambda view: shown(view.settings)),
+    made={"settings": (dict[str, Any], shown)},
 )
 
 PoolShown: Any = _show.shown

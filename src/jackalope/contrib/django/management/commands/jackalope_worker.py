@@ -7,9 +7,11 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from jackalope.contrib.django.api import task_backends
+from jackalope.contrib.django.backend import serve_as
 from jackalope.contrib.django.worker import BACKEND_VARIABLE
 from jackalope.log_setup import set_up
 from jackalope.worker import run_worker
+from jackalope.worker.context import name_task
 from jackalope.worker.settings import WorkerSettings
 
 
@@ -33,13 +35,14 @@ class Command(BaseCommand):
             raise CommandError(f"{alias} is no backend of Jackalope")
         os.environ[BACKEND_VARIABLE] = alias
         queues = options["queues"].split(",") if options["queues"] else sorted(backend.queues)
-        set_up("info", "auto")
+        set_up("info", "auto", about=name_task)
         settings = WorkerSettings(
             application="jackalope.contrib.django.worker:app",
             queues=tuple(queues),
             concurrency=options["concurrency"],
             tasks=options["tasks"],
         )
+        serve_as(settings.name)
         code = run_worker(settings)
         if code:
             sys.exit(code)

@@ -10,11 +10,16 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.core.api_key import ApiKey
+from jackalope.core.audit import Act
 from jackalope.core.ids import NO_TASK, TaskId, is_volatile
 from jackalope.core.lifecycle import Event, Reason, State
 from jackalope.core.policy import Policy
+from jackalope.core.records.base import Record
+from jackalope.core.records.limits import BucketsFilled, GatesClosed, LimitDeleted, LimitSet
+from jackalope.core.shapes.contract import Contract
 from jackalope.core.shapes.exchange import AmqpTraits, Binding, Exchange, Rule
 from jackalope.core.shapes.flow import Arrival, bodies_in
+from jackalope.core.shapes.namespace import NamespaceSettings
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.request import StoredAnswer
 from jackalope.core.shapes.schedule import Missed, RunKind, ScheduleSettings
@@ -23,16 +28,16 @@ from jackalope.core.task import BlobRef, Body, Envelope, Error, Signal, Stage, T
 #: The newest level of records that this version knows. The first element of a batch is the level at
 #: which it was written. A kind or a field is made only at a level that has it, so that who reads up
 #: to that level can apply every record of the batch.
-LEVEL = 4
+LEVEL = 5
 
 #: The level that brought callbacks and triggers to tasks and policies.
 CALLBACKS_LEVEL = 4
 
+#: The level that brought limits by key, fair shares, needs, namespaces as objects and contracts.
+FLOW_CONTROL_LEVEL = 5
 
-class Record(msgspec.Struct, array_like=True, gc=False):
-    """A fact. `at_us` is when it happened."""
-
-    at_us: int
+#: The level that brought what a schedule remembers of its slots and its unfinished tasks.
+RUNS_LEVEL = 5
 
 
 class QueueDeclared(Record, tag="queue"):
@@ -379,6 +384,8 @@ class ScheduleFired(Record, tag="fire"):
     task: TaskId
     how: RunKind = RunKind.SLOT
     by: str = ""
+    # the slot after that one, 0 if there is none or it is no slot; -1 before `RUNS_LEVEL`
+    after_us: int = -1
 
 
 class SlotsMissed(Record, tag="miss"):
@@ -476,6 +483,46 @@ class ThrottlesEnded(Record, tag="unthrottle"):
     kinds: tuple[str, ...]  # see `shapes.pace.throttle_name`
 
 
+class ContractDeclared(Record, tag="contract"):
+    """These are the versions of a task in a queue, and what each takes; the newest last."""
+
+    namespace: str
+    queue: str
+    name: str
+    versions: tuple[Contract, ...]
+    by: str = ""
+
+
+class ContractDeleted(Record, tag="uncontract"):
+    """What a task in a queue takes is no longer known."""
+
+    namespace: str
+    queue: str
+    name: str
+    by: str = ""
+
+
+class NamespaceDeclared(Record, tag="ns"):
+    """A namespace exists and has these settings."""
+
+    namespace: str
+    settings: NamespaceSettings
+    by: str = ""
+
+
+class NamespaceDeleted(Record, tag="unns"):
+    """A namespace was deleted. All that could outlive it was deleted before, in the same batch."""
+
+    namespace: str
+    by: str = ""
+
+
+class ActNoted(Record, tag="act"):
+    """An administrator did something, or tried to."""
+
+    act: Act
+
+
 AnyRecord = (
     QueueDeclared
     | QueueDeleted
@@ -527,28 +574,29 @@ AnyRecord = (
     | FlowStopped
     | TaskReplaced
     | ThrottlesEnded
+    | ContractDeclared
+    | ContractDeleted
+    | NamespaceDeclared
+    | NamespaceDeleted
+    | LimitSet
+    | LimitDeleted
+    | GatesClosed
+    | BucketsFilled
+    | ActNoted
 )
 
 #: The level that brought a kind, for those that were not there from the beginning.
 SINCE: dict[type, int] = {
-    FencesReserved: 2,
-    Forgotten: 2,
-    ScheduleDeclared: 3,
-    ScheduleDeleted: 3,
-    SchedulePaused: 3,
-    ScheduleResumed: 3,
-    ScheduleOrphaned: 3,
-    ScheduleFired: 3,
-    SlotsMissed: 3,
-    StepRecorded: 3,
-    WaitBegan: 3,
-    EventSent: 3,
-    InputsChanged: 4,
-    GroupsClosed: 4,
-    FlowFailed: 4,
-    FlowStopped: 4,
-    TaskReplaced: 4,
-    ThrottlesEnded: 4,
+    **dict.fromkeys((FencesReserved, Forgotten), 2),
+    **dict.fromkeys((ScheduleDeclared, ScheduleDeleted, SchedulePaused, ScheduleResumed), 3),
+    **dict.fromkeys((ScheduleOrphaned, ScheduleFired, SlotsMissed), 3),
+    **dict.fromkeys((StepRecorded, WaitBegan, EventSent), 3),
+    **dict.fromkeys((InputsChanged, GroupsClosed, FlowFailed, FlowStopped), 4),
+    **dict.fromkeys((TaskReplaced, ThrottlesEnded), 4),
+    **dict.fromkeys((ContractDeclared, ContractDeleted), FLOW_CONTROL_LEVEL),
+    **dict.fromkeys((NamespaceDeclared, NamespaceDeleted, ActNoted), FLOW_CONTROL_LEVEL),
+    **dict.fromkeys((LimitSet, LimitDeleted), FLOW_CONTROL_LEVEL),
+    **dict.fromkeys((GatesClosed, BucketsFilled), FLOW_CONTROL_LEVEL),
 }
 
 

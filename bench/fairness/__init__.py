@@ -1,0 +1,1 @@
+"""Fairness: how long small tenants wait behind large ones, with real processes."""

@@ -1,0 +1,63 @@
+"""Reading task logs: what is asked for in words becomes a page of lines."""
+
+from __future__ import annotations
+
+from jackalope.broker.logs.keeper import LogKeeper
+from jackalope.core.ids import TaskId
+from jackalope.core.limits import COUNT_MAX, LOG_LINES_READ_MAX, NAME_CHARS_MAX
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.task_log import LogLevel, LogPage, position_of
+from jackalope.storage.sqlite.task_logs import Wanted
+
+
+def wanted_lines(
+    *,
+    attempt: int,
+    after: str,
+    before: str,
+    level: str,
+    text: str,
+    since_us: int,
+    limit: int,
+    is_tail: bool,
+) -> Wanted | Refusal:
+    """Return which lines are meant, or why that cannot be said."""
+    problems = []
+    positions = {"after": position_of(after), "before": position_of(before)}
+    for name, given in (("after", after), ("before", before)):
+        if given and positions[name] is None:
+            problems.append(f"{name}: {given[:40]!r} is not the id of a line")
+    if level and level not in list(LogLevel):
+        problems.append(f"level: must be {', '.join(LogLevel)}, got {level[:40]!r}")
+    if not 0 <= attempt <= COUNT_MAX:
+        problems.append(f"attempt: must be 0 to {COUNT_MAX}")
+    if len(text) > NAME_CHARS_MAX:
+        problems.append(f"text: at most {NAME_CHARS_MAX} characters")
+    if problems:
+        return Refusal(Code.INVALID, f"logs: {'; '.join(problems)}")
+    return Wanted(
+        attempt=attempt,
+        after=positions["after"],
+        before=positions["before"],
+        level=LogLevel(level) if level else LogLevel.TRACE,
+        text=text,
+        since_us=since_us,
+        limit=min(max(limit, 1), LOG_LINES_READ_MAX) + 1,
+        is_tail=is_tail,
+    )
+
+
+async def read_page(keeper: LogKeeper, task: TaskId, wanted: Wanted, *, is_ended: bool) -> LogPage:
+    """Return the lines of a task that are wanted, one more of which was asked for."""
+    attempts, lines = await keeper.read(task, wanted)
+    has_more = len(lines) == wanted.limit
+    if has_more:
+        lines = lines[1:] if wanted.is_tail else lines[:-1]
+    return LogPage(
+        task=task,
+        lines=lines,
+        attempts=attempts,
+        has_more=has_more,
+        ended=is_ended,
+        missing=keeper.missing(attempts),
+    )

@@ -1,0 +1,75 @@
+"""Views of namespaces: their settings, how much of their quotas is used, and the audit log."""
+
+from __future__ import annotations
+
+import msgspec
+
+from jackalope.core import Core
+from jackalope.core.audit import Act, AuditEntry
+from jackalope.core.shapes.namespace import Quota
+from jackalope.core.state.queue import Namespace
+from jackalope.wire.views import ActPage, ActView, NamespaceView
+
+
+def namespace_views(core: Core, name: str = "") -> list[NamespaceView]:
+    """Show all namespaces, or the one of this name."""
+    found = sorted(core.book.namespaces.items())
+    return [_view(core, each) for each_name, each in found if name in ("", each_name)]
+
+
+def _view(core: Core, namespace: Namespace) -> NamespaceView:
+    """Show a namespace. Bytes are counted only where they are limited."""
+    name, now_us = namespace.name, core.now_us
+    used = {
+        Quota.TASKS_QUEUED: namespace.depth,
+        Quota.WORKERS: sum(1 for each in core.roster.workers if each[0] == name),
+        Quota.API_KEYS: sum(1 for key in core.book.api_keys.values() if key.namespace == name),
+        Quota.CONCURRENT_ATTEMPTS: namespace.leased,
+    }
+    if namespace.bytes_stored is not None:
+        used[Quota.BYTES_STORED] = namespace.bytes_stored
+    settings = namespace.settings
+    if settings.submits_per_second:
+        left = namespace.bucket_now.tokens(settings, now_us)
+        used[Quota.SUBMITS_PER_SECOND] = settings.burst() - left
+    return NamespaceView(
+        name=name,
+        settings=settings,
+        used={str(quota): count for quota, count in used.items()},
+        queues=len(namespace.queues),
+        created_us=namespace.created_us,
+        by=namespace.by,
+        is_declared=namespace.is_declared,
+    )
+
+
+def act_page(core: Core, own: str, text: str, cursor: str, limit: int) -> ActPage:
+    """Show the latest acts: of one namespace, or all if `own` is empty.
+
+    Numbers of the log count the acts of all namespaces, so those of one are numbered by their time.
+    """
+    before = int(cursor) if cursor.isascii() and cursor.isdigit() else 0
+    log = core.book.audit
+    entries = _numbered_by_time(log.of(own)) if own else log.in_order()
+    acts: list[ActView] = []
+    for entry in reversed(entries):
+        if entry.number >= before > 0 or not _has(entry.act, text):
+            continue
+        if len(acts) == limit:
+            return ActPage(acts, str(acts[-1].number))
+        acts.append(ActView(entry.number, entry.at_us, **msgspec.structs.asdict(entry.act)))
+    return ActPage(acts)
+
+
+def _numbered_by_time(entries: list[AuditEntry]) -> list[AuditEntry]:
+    """Return entries numbered by their time, each higher than the one before; oldest first."""
+    numbered: list[AuditEntry] = []
+    last = 0
+    for entry in entries:
+        last = max(entry.at_us, last + 1)
+        numbered.append(msgspec.structs.replace(entry, number=last))
+    return numbered
+
+
+def _has(act: Act, text: str) -> bool:
+    return not text or any(text in field for field in msgspec.structs.astuple(act))

@@ -1,0 +1,1 @@
+"""Commands about tenants: namespaces, and what administrators did."""

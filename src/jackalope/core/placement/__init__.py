@@ -1,0 +1,1 @@
+"""Placement: which worker a task with needs goes to, by resources and labels."""

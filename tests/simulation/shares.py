@@ -1,0 +1,158 @@
+"""Fair shares in a simulated world: tenants of very different sizes, and what must hold.
+
+While a share waits, another of the same weight has at most one turn more, and in general turns
+divided by weights differ by `1 / weight + 1 / other weight` at most: whatever fails, is retried,
+killed or played in between. A restart lets all start equal.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+from jackalope.core.commands import Command, DeclareQueue, SubmitTasks
+from jackalope.core.durations import MILLISECOND, SECOND
+from jackalope.core.effects import Effect, Reply
+from jackalope.core.records import AnyRecord, AttemptAssigned, QueueDeclared
+from jackalope.core.refusals import Code, Refusal
+from jackalope.core.state.queue import share_of
+from jackalope.core.task import Options, TaskSpec
+from tests.simulation.checker import Checker, demand
+from tests.simulation.node import Node
+from tests.simulation.worker import SimWorker
+from tests.simulation.world import Link, World
+
+_QUEUE = "fair"
+_WEIGHTS = {"whale": 1, "shark": 2, "crab": 1, "": 1, "shrimp": 1}
+_POLICY: dict[str, object] = {
+    "fair_by": "tenant",
+    "fair_weights": {"shark": 2},
+    "depth_limit": 0,
+    "prefer_other_worker": False,
+    "retry_base_us": SECOND,
+    "retries": 1,
+}
+
+
+class TenantWorker(SimWorker):
+    """A worker of the tenants' queue alone: busy, so that tasks wait."""
+
+    usual_us = 3 * SECOND
+    longest_us = 5 * SECOND
+
+
+class SimTenants:
+    """Tenants: one submits in heaps, the others a task now and then."""
+
+    def __init__(self, world: World, node: Node, seed: int) -> None:
+        self.name = "tenants"
+        self.world = world
+        self.node = node
+        self.link: Link | None = None
+        self.outbox: dict[int, Command] = {}
+        self._rng = random.Random(seed)
+        self._refs = 0
+        self._is_tidying = False
+        self._put(DeclareQueue(queue=_QUEUE, changes=dict(_POLICY)))
+        for number in range(2):
+            name = f"tenants{number}"
+            TenantWorker(world, node, name, queues=(_QUEUE,), keys=(), slots=number + 1)
+        world.after(SECOND, self._live)
+
+    def tidy(self) -> None:
+        """Submit nothing more."""
+        self._is_tidying = True
+
+    def _live(self) -> None:
+        rng = self._rng
+        self.world.after(rng.randrange(100 * MILLISECOND, SECOND), self._live)
+        if self.link is None:
+            self.link = self.node.connect(self)
+        if not self._is_tidying and self._refs:
+            # One comes back as soon as it has nothing, with a task; two come rarely, with heaps.
+            tenant = rng.choice(list(_WEIGHTS)) if self._waits("shrimp") else "shrimp"
+            tasks = [self._spec(tenant) for _ in range(8 if tenant in {"whale", "shark"} else 1)]
+            self._put(SubmitTasks(ref=0, tasks=tasks, by=tenant))
+        for command in list(self.outbox.values()):
+            self._send(command)
+
+    def _waits(self, tenant: str) -> bool:
+        queue = self.node.checker.shadow.book.queue("default", _QUEUE)
+        fair = None if queue is None else queue.line.fair
+        return fair is not None and any(share.value == tenant for share in fair.waiting())
+
+    def _spec(self, tenant: str) -> TaskSpec:
+        options = Options(keys={"tenant": tenant}) if tenant else Options()
+        priority = self._rng.choice((50, 150, 200))
+        return TaskSpec(self.world.new_id(), _QUEUE, "", "", priority, b"", options)
+
+    def _put(self, command: Command) -> None:
+        self._refs += 1
+        command.ref = self._refs
+        self.outbox[self._refs] = command
+
+    def _send(self, command: Command) -> None:
+        if self.link is not None:
+            command.session = self.link.session
+            self.link.up(command)
+
+    def hear(self, link: Link, effect: Effect) -> None:
+        if link is not self.link or not isinstance(effect, Reply):
+            return
+        if isinstance(effect.body, Refusal) and effect.body.code is Code.STORAGE_FAILED:
+            return
+        self.outbox.pop(effect.ref, None)
+
+    def cut_off(self, link: Link) -> None:
+        if link is self.link:
+            self.link = None
+
+
+class ShareChecker(Checker):
+    """A checker that counts the turns of all shares while each waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: Node | None = None
+        self._restarts = 0
+        # the turns of all since each share waits without a pause
+        self._turns: dict[str, Counter[str]] = {}
+
+    def on_durable(self, records: list[AnyRecord]) -> None:
+        restarts = 0 if self.node is None else self.node.restarts
+        if restarts != self._restarts:
+            self._turns.clear()
+            self._restarts = restarts
+        for record in records:
+            super().on_durable([record])
+            if isinstance(record, QueueDeclared):
+                self._turns.clear()
+            self._follow()
+
+    def _follow(self) -> None:
+        """Count anew for those that wait from now on, and no longer for the others."""
+        queue = self.shadow.book.queue("default", _QUEUE)
+        fair = None if queue is None else queue.line.fair
+        waiting = () if fair is None else fair.waiting()
+        self._turns = {share.value: self._turns.get(share.value, Counter()) for share in waiting}
+
+    def _on_assigned(self, record: AttemptAssigned) -> None:
+        super()._on_assigned(record)
+        task = self.shadow.book.tasks[record.task]
+        if task.queue.name != _QUEUE:
+            return
+        self.counts["Turn"] += 1
+        served = share_of(task)
+        for turns in self._turns.values():
+            turns[served] += 1
+        best = min(
+            (each for each in self.shadow.book.tasks.values() if each.lane is task.lane),
+            key=lambda each: (-each.priority, each.rank),
+        )
+        demand(best is task, "within a share the most urgent goes first", record, best)
+        for value, turns in self._turns.items():
+            own, other = _WEIGHTS[value], _WEIGHTS[served]
+            ahead = turns[served] / other - turns[value] / own
+            allowed = 1 / own if own == other else 1 / own + 1 / other
+            demand(ahead <= allowed + 1e-9, "no share has more than its turns", value, turns)
+            self.counts["Contended"] += value != served

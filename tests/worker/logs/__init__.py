@@ -1,0 +1,1 @@
+"""Task logs in a worker."""
