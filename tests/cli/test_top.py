@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import termios
@@ -67,13 +68,17 @@ def test_everything_is_on_one_screen(
 ) -> None:
     where = ("-b", str(address))
     with Emulator(*where, "top", columns=columns, lines=lines) as terminal:
-        text = terminal.until(lambda text: "ValueError: no" in text and "stay" in text)
+        text = terminal.until(
+            lambda text: "ValueError: no" in text and "stay" in text and KEYS in text
+        )
         for words in ("queues 2", "workers 1", "slowest 1", "failing 1", "no worker", "1/4"):
             assert words in text
         assert "ready 1" in text
         assert re.search(r"succeeded [\d.-]+/s", text)
         assert running[:13] in text
         assert text.splitlines()[-1] == KEYS
+        # A terminal that does not block loses a part of what is written to it at once.
+        assert os.get_blocking(terminal.theirs)
         assert ("queues 2" in text.splitlines()[3]) == ("slowest 1" not in text.splitlines()[3])
         side_by_side = re.search(r"queues 2.*workers 1", text)
         assert bool(side_by_side) == (columns == 200)

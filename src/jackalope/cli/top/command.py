@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
@@ -75,6 +76,9 @@ class View:
         handler.emit = self._on_log  # type: ignore[method-assign]
         logging.getLogger("jackalope.client").handlers = [handler]
         loop.add_reader(self._terminal.fd, self._on_keys)
+        # uvloop makes what it reads non-blocking, and with it what is written to the terminal, by
+        # the shell too: of a large frame a part would be lost.
+        os.set_blocking(self._terminal.fd, True)
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._end, 128 + number)
         loop.add_signal_handler(signal.SIGWINCH, self._on_resize)
