@@ -165,7 +165,7 @@ class Agenda:
     def feed(self, worker: Worker) -> None:
         """Note that a worker, and those that share its slots, may take tasks."""
         self.workers[worker] = None
-        if worker.share is not None:
+        if worker.share is not None and not worker.share.takes_turns:
             self.workers.update(worker.share.members)
 
     def add(self, by: Callable[..., object], item: object) -> None:

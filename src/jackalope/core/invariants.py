@@ -317,12 +317,16 @@ def _check_roster(ctx: Context) -> None:
         is_bound = roster.sessions.get(worker.session) is worker
         must(is_bound if worker.session else name in roster.resumes, "alive or awaited", name)
         must((name in roster.leases) == bool(worker.session), "a session has a lease", name)
-        load = len(worker.held) if worker.has_room() else None
+        load = worker.burden() if worker.has_room() else None
         must(worker.load == load, "a worker is placed by its load", name, worker.load, load)
         lane = worker.reserved
         must(lane is None or roster.reserved.get(lane) is worker, "kept for one lane", name)
     for lane, worker in roster.reserved.items():
         must(worker.reserved is lane or not worker.crew, "a lane knows who is kept for it", lane)
+    for share in roster.shares.values():
+        must(all(worker.share is share for worker in share.members), "slots have their workers")
+        kept = [worker.id for worker in share.members if worker.reserved is not None]
+        must(len(kept) <= 1, "they are kept for one lane", kept)
     for session, worker in roster.sessions.items():
         must(worker.session == session, "a session has its worker", session)
 

@@ -220,6 +220,10 @@ class JoinWorker(Limited, array_like=True):
     secret: str = ""
     # how much of what it has for tasks that need it, in thousandths
     resources: dict[str, int] = msgspec.field(default_factory=dict)
+    # names slots and resources that it has together with workers of other namespaces; a secret, as
+    # who knows it can take them. Empty if it has them alone.
+    share: str = ""
+    share_slots: int = 0  # how many slots these have together
 
     def touches(self) -> Iterable[str]:
         return self.queues

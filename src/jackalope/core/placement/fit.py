@@ -50,10 +50,13 @@ def can_take(roster: Roster, tasks: Tasks, worker: Worker, lane: Lane, needs: Ne
         return False
     if needs.avoid and matches(worker.labels, needs.avoid) and _has_better(roster, lane, needs):
         return False
-    reserved = worker.reserved
-    if reserved is None or reserved is lane or reserved.needs is None:
-        return True
-    return _leaves_enough(worker, needs, reserved.needs) or _is_before(tasks, lane, reserved)
+    return all(
+        kept is lane
+        or kept.needs is None
+        or _leaves_enough(worker, needs, kept.needs)
+        or _is_before(tasks, lane, kept)
+        for kept in worker.kept()
+    )
 
 
 def best_fit(
@@ -87,7 +90,7 @@ def _fitness(worker: Worker, needs: Needs) -> tuple[int, int, int, int, int, str
     spared = sum(name not in wanted and amount > used.get(name, 0) for name, amount in has.items())
     consumer = 0 if worker.consumer is None else worker.consumer.priority
     preferred = matches(worker.labels, needs.prefer)
-    return (-consumer, -preferred, spared, min(left, default=0), len(worker.held), worker.id)
+    return (-consumer, -preferred, spared, min(left, default=0), worker.burden(), worker.id)
 
 
 def _has_better(roster: Roster, lane: Lane, needs: Needs) -> bool:
@@ -120,6 +123,8 @@ def _is_before(tasks: Tasks, lane: Lane, other: Lane) -> bool:
     task, its = lane.head(tasks), other.head(tasks)
     if task is None or its is None:
         return task is not None
+    if lane.queue.namespace is not other.queue.namespace:
+        return False  # Priorities are a namespace's own.
     ageing_us = lane.queue.policy.ageing_us if lane.queue is other.queue else 0
     return order(task, ageing_us) < order(its, ageing_us)
 
@@ -151,7 +156,7 @@ def reserve(roster: Roster, tasks: Tasks, lane: Lane, needs: Needs) -> None:
         lambda worker: not matches(worker.labels, needs.avoid),
     ):
         able = [worker for worker in able if is_other(worker)] or able
-    free = [worker for worker in able if worker.reserved is None]
+    free = [worker for worker in able if not worker.kept()]
     if not free or len(roster.reserved) >= RESERVATIONS_MAX:
         roster.unreserved[lane] = None
         return
@@ -167,7 +172,7 @@ def _shortage(worker: Worker, needs: Needs) -> tuple[int, int, int, str]:
         max(0, amount - worker.left(name)) * _PARTS // amount for name, amount in needs.resources
     )
     preferred = matches(worker.labels, needs.prefer)
-    return (max(missing, default=0), -preferred, len(worker.held), worker.id)
+    return (max(missing, default=0), -preferred, worker.burden(), worker.id)
 
 
 def review(roster: Roster, tasks: Tasks) -> list[Worker]:

@@ -210,6 +210,7 @@ class Namespace:
         self.topology = Topology()  # exchanges, bindings and rules
         self.weighted: dict[str, None] = {}  # the queues that have a weight
         self.clock = Clock()  # of the queues, if any of them has one
+        self.turn = Turn()  # among the namespaces of a worker that serves several
         self.settings = DEFAULT_SETTINGS
         self.is_declared = False  # it was created, and did not come into being by being named
         self.created_us = 0  # when it was created
@@ -235,6 +236,7 @@ class Namespace:
         if settings.submits_per_second != self.settings.submits_per_second:
             self.bucket = self.bucket_now = FULL
         self.settings = settings
+        self.turn.step = QUANTUM // settings.weight
         self.has_quotas = bool(
             settings.tasks_queued or settings.bytes_stored or settings.submits_per_second
         )

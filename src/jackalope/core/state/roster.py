@@ -19,6 +19,7 @@ import msgspec
 
 from jackalope.core.limits import DEPARTED_WORKERS_MAX, WATCHES_PER_TASK_MAX
 from jackalope.core.shapes.needs import matches
+from jackalope.core.state.fair_shares import Clock
 from jackalope.core.state.timers import Timers
 
 if TYPE_CHECKING:
@@ -58,17 +59,40 @@ class Consumer(msgspec.Struct):
 
 
 class Share:
-    """Slots that several workers have together; 0 for any number."""
+    """Slots that several workers have together; 0 for any number.
 
-    __slots__ = ("members", "slots")
+    They are the consumers of a channel of AMQP, or one process that is a worker in several
+    namespaces. Those have their resources together as well, and get tasks in turns.
+    """
 
-    def __init__(self, slots: int) -> None:
+    __slots__ = ("in_use", "members", "slots", "takes_turns")
+
+    def __init__(self, slots: int, *, takes_turns: bool = False) -> None:
         self.slots = slots
+        self.takes_turns = takes_turns  # by the weights of the members' namespaces
         self.members: dict[Worker, None] = {}
+        self.in_use = 0  # of the slots, when they were counted last
 
     def room(self) -> int:
-        """Return how many tasks they can be given now, if there is a limit."""
-        return self.slots - sum(len(worker.held) for worker in self.members)
+        """Count how many tasks they can be given now, if there is a limit."""
+        self.in_use = sum(len(worker.held) + (worker.helps > 0) for worker in self.members)
+        return self.slots - self.in_use
+
+    def place(self) -> None:
+        """Update the positions of all members after a load or room changed."""
+        room = self.room()
+        for worker in self.members:
+            if worker.crew is not None:
+                own = worker.own_room()
+                worker.crew.place(worker, min(own, room) if self.slots else own)
+
+    def used(self) -> Mapping[str, int]:
+        """Return how much of their resources the tasks take that they hold."""
+        used: dict[str, int] = {}
+        for worker in self.members:
+            for name, amount in worker.namespace.used.get(worker.id, _NOTHING).items():
+                used[name] = used.get(name, 0) + amount
+        return used
 
 
 class Worker:
@@ -141,10 +165,17 @@ class Worker:
     @property
     def used(self) -> Mapping[str, int]:
         """Return how much of its resources the tasks take that it holds. The book keeps it."""
+        if self.share is not None:
+            return self.share.used()
         return self.namespace.used.get(self.id, _NOTHING)
 
     def left(self, resource: str) -> int:
         return self.resources.get(resource, 0) - self.used.get(resource, 0)
+
+    def kept(self) -> list[Lane]:
+        """Return the lanes for which its resources are kept free: at most one."""
+        mates = (self,) if self.share is None else self.share.members
+        return [mate.reserved for mate in mates if mate.reserved is not None]
 
     def can_host(self, needs: Needs) -> bool:
         """Return whether it could take a task of these needs if it had nothing else to do."""
@@ -160,6 +191,11 @@ class Worker:
         return all(
             has.get(name, 0) - used.get(name, 0) >= amount for name, amount in needs.resources
         )
+
+    def burden(self) -> int:
+        """Return how many slots are in use, by which the least loaded worker is found."""
+        share = self.share
+        return share.in_use if share is not None and share.takes_turns else len(self.held)
 
     def is_there(self) -> bool:
         """Return whether it takes tasks, now or when it has room again."""
@@ -181,6 +217,11 @@ class Worker:
 
     def room(self) -> int:
         """Return how many tasks the worker can be given now, before it needs another claim."""
+        own, share = self.own_room(), self.share
+        return own if share is None or not share.slots else min(own, share.room())
+
+    def own_room(self) -> int:
+        """Return the same without regard to workers that it has slots together with."""
         if not self.session or not self.is_ready or self.is_draining:
             return 0
         room = self.slots - (self.helps > 0) - len(self.held)
@@ -188,8 +229,6 @@ class Worker:
             room = self.claims[0].left
         if self.consumer is not None and not self.consumer.can_take():
             return 0
-        if self.share is not None and self.share.slots:
-            return min(room, self.share.room())
         return room
 
 
@@ -230,6 +269,8 @@ class Crew:
     def place(self, worker: Worker, room: int) -> None:
         """Update the position of a worker after its load or room changed; it has this room."""
         load = len(worker.held) if room > 0 else None
+        if load is not None and worker.share is not None:
+            load = worker.burden()
         if load == worker.load:
             return
         if worker.load is not None:
@@ -327,7 +368,10 @@ class Roster:
         self.orphans: Timers[bytes] = Timers()
         # workers that are gone, latest last, with when and why
         self.departed: deque[Departure] = deque(maxlen=DEPARTED_WORKERS_MAX)
-        self.shares: dict[int, Share] = {}  # slots that several workers have together
+        # slots that several workers have together: of a channel by its number, of a process by its
+        # secret
+        self.shares: dict[int | str, Share] = {}
+        self.clock = Clock()  # of the namespaces whose workers take turns
         # the workers that are kept free, by the lanes they are kept for, and the lanes for which
         # there was none; see `placement`
         self.reserved: dict[Lane, Worker] = {}
@@ -373,11 +417,13 @@ class Roster:
                 if not crews:
                     del self.serving[crew.name[0], queue]
 
-    def join_share(self, worker: Worker, number: int, slots: int) -> None:
-        share = self.shares.setdefault(number, Share(slots))
+    def join_share(self, worker: Worker, name: int | str, slots: int) -> None:
+        """Let a worker have its slots together with others; the last one decides how many."""
+        share = self.shares.setdefault(name, Share(slots, takes_turns=isinstance(name, str)))
+        share.slots = slots
         share.members[worker] = None
         worker.share = share
-        worker.place()
+        share.place()
 
     def leave_share(self, worker: Worker) -> None:
         """Give a worker its own slots again; a share without members is removed."""

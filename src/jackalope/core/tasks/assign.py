@@ -29,9 +29,10 @@ from jackalope.core.records import (
 )
 from jackalope.core.shapes.envelope import envelope_to_send
 from jackalope.core.shapes.flow import NodeState
+from jackalope.core.state.fair_shares import Clock
 from jackalope.core.state.queue import Namespace, Queue
 from jackalope.core.state.ready_queue import Lane, ReadyQueue, order
-from jackalope.core.state.roster import Consumer, Crew, Worker
+from jackalope.core.state.roster import Consumer, Crew, Share, Worker
 from jackalope.core.task import BlobRef, Task
 
 #: How many fences one record reserves for tasks that have none.
@@ -78,18 +79,34 @@ def serve(ctx: Context) -> None:
     workers = agenda.workers
     while agenda.lanes:  # Tasks that are set apart while they are given out come next.
         lanes, agenda.lanes = agenda.lanes, {}
-        for worker in workers:
-            worker.place()
+        _place_all(workers)
         if len(lanes) == 1:
             _serve_lane(ctx, next(iter(lanes)))
         else:
             _serve_lanes(ctx, lanes)
     agenda.workers = {}
-    for worker in workers:
-        feed(ctx, worker)
+    _feed_all(ctx, workers)
     if ctx.roster.reserved:
         for worker in placement.review(ctx.roster, ctx.book.tasks):
             agenda.feed(worker)
+
+
+def _place_all(workers: Iterable[Worker]) -> None:
+    """Note who has room, but for workers of several namespaces, which are fed in turn later."""
+    for worker in workers:
+        if not _takes_turns(worker):
+            worker.place()
+
+
+def _feed_all(ctx: Context, workers: Iterable[Worker]) -> None:
+    shares: dict[Share, None] = {}
+    for worker in workers:
+        if worker.share is not None and worker.share.takes_turns:
+            shares[worker.share] = None
+        else:
+            feed(ctx, worker)
+    for share in shares:
+        _feed_in_turn(ctx, share)
 
 
 def feed(ctx: Context, worker: Worker) -> None:
@@ -99,6 +116,22 @@ def feed(ctx: Context, worker: Worker) -> None:
         room = worker.room()
     if worker.crew is not None:
         worker.crew.place(worker, room)
+
+
+def _feed_in_turn(ctx: Context, share: Share) -> None:
+    """Assign tasks to a worker of several namespaces, one at a time, while it has room."""
+    waiting = [each for each in share.members if each.own_room() > 0 and _lines(each)]
+    while waiting and share.room() > 0:
+        member = min(waiting, key=lambda each: each.namespace.turn.place)
+        lines = _lines(member) if member.own_room() > 0 else []
+        if not lines or not _feed_one(ctx, member, lines):
+            waiting.remove(member)
+    share.place()
+
+
+def _takes_turns(worker: Worker) -> bool:
+    """Return whether a worker serves several namespaces, which take turns."""
+    return worker.share is not None and worker.share.takes_turns
 
 
 def _feed_some(ctx: Context, worker: Worker, lines: list[ReadyQueue], count: int) -> bool:
@@ -189,10 +222,12 @@ def _serve_lanes(ctx: Context, lanes: dict[Lane, None]) -> None:
     for number, lane in enumerate(lanes):
         note(number, lane)
     takes_turns = any(_take_turns(queue.namespace, (queue.name,)) for queue in heads)
+    has_many = len({queue.namespace.name for queue in heads}) > 1  # They may share workers.
 
-    def precedence(queue: Queue) -> int:
+    def precedence(queue: Queue) -> tuple[int, int]:
         own = order(heads[queue][0][3], 0)
-        return own + queue.turn.place if takes_turns else own
+        namespace = queue.namespace.turn.place if has_many else 0
+        return namespace, own + queue.turn.place if takes_turns else own
 
     while heads:
         queue = min(heads, key=precedence)
@@ -250,7 +285,7 @@ def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> Non
         if is_lone or (consumer and _begins(task, consumer)):
             break
     if given:
-        _note_turns(given)
+        _note_turns(given, ctx.roster.clock)
         ctx.record_all(records)
         for gift in given:
             _send(ctx, *gift)
@@ -261,10 +296,12 @@ def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> Non
             placement.note_given(ctx.roster, task, worker)
 
 
-def _note_turns(given: Sequence[Gift]) -> None:
-    """Let the share of each task, and its queue, have had a turn, if they take turns."""
+def _note_turns(given: Sequence[Gift], clock: Clock) -> None:
+    """Let the share of each task, its queue and namespace have had a turn, if they take turns."""
     queue = given[0][1].queue
     fair, namespace = queue.line.fair, queue.namespace
+    if _takes_turns(given[0][2]):  # Such a worker is given one task at a time.
+        clock.serve(namespace.turn)
     if fair is not None:
         for _, task, _, _ in given:
             if task.lane is not None and task.lane.share is not None:
@@ -340,7 +377,7 @@ def _least_loaded(ctx: Context, lane: Lane, crews: list[Crew]) -> Worker | None:
         worker = crew.least_loaded(lane.avoid)
         if worker is None or (best is not None and crew.preference < preference):
             continue
-        if best is None or crew.preference > preference or len(worker.held) < len(best.held):
+        if best is None or crew.preference > preference or worker.burden() < best.burden():
             best, preference = worker, crew.preference
     return best or (_only_one(ctx, lane) if lane.avoid else None)
 
@@ -391,8 +428,7 @@ def _place(worker: Worker) -> None:
         if worker.consumer is not None:
             worker.crew.rotate(worker)
     if worker.share is not None:
-        for member in worker.share.members:
-            member.place()
+        worker.share.place()
 
 
 def _begins(task: Task, consumer: Consumer) -> bool:

@@ -47,8 +47,10 @@ from jackalope.core.limits import (
     NAME_CHARS_MAX,
     NAMES_PER_WORKER_MAX,
     QUEUES_PER_WORKER_MAX,
+    SHARE_CHARS_MIN,
     SLOTS_PER_WORKER_MAX,
     WORKERS_MAX,
+    WORKERS_PER_SHARE_MAX,
 )
 from jackalope.core.namespaces import exceeded, open_queues
 from jackalope.core.policy import OnRestart
@@ -246,6 +248,7 @@ def _unfit(ctx: Context, command: JoinWorker, *, is_own: bool) -> Refusal | None
         if not least <= value <= most
     ]
     problems += resource_problems(command.resources)
+    problems += _share_problems(ctx, command)
     if not is_own and CALLBACKS_QUEUE in command.queues:
         problems.append(f"queue {OWN_QUEUE}")
     if not is_own and command.worker == CALLBACKS_WORKER:
@@ -274,6 +277,25 @@ def _unfit(ctx: Context, command: JoinWorker, *, is_own: bool) -> Refusal | None
         message = f"worker {command.worker!r} belongs to another client; choose another name"
         return Refusal(Code.FORBIDDEN, message)
     return None
+
+
+def _share_problems(ctx: Context, command: JoinWorker) -> list[str]:
+    """List what is wrong with the slots that a worker wants to have together with others."""
+    slots, characters = command.share_slots, len(command.share)
+    if not command.share:
+        return ["share_slots: is for workers with a share"] if slots else []
+    problems = []
+    if not SHARE_CHARS_MIN <= characters <= NAME_CHARS_MAX:
+        bounds = f"{SHARE_CHARS_MIN} to {NAME_CHARS_MAX}"
+        problems.append(f"share: a secret of {bounds} characters, got {characters}")
+    if not 1 <= slots <= SLOTS_PER_WORKER_MAX:
+        problems.append(f"share_slots: must be 1 to {SLOTS_PER_WORKER_MAX}, got {slots}")
+    share = ctx.roster.shares.get(command.share)
+    worker = ctx.roster.workers.get((command.namespace, command.worker))
+    others = [] if share is None else [each for each in share.members if each is not worker]
+    if len(others) >= WORKERS_PER_SHARE_MAX:
+        problems.append(f"share: {WORKERS_PER_SHARE_MAX} workers have it, the maximum")
+    return problems
 
 
 def _too_many(ctx: Context, name: str) -> Refusal | None:
@@ -316,6 +338,10 @@ def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
     name = (command.namespace, command.worker)
     names = None if command.names is None else frozenset(command.names)
     roster.enroll(worker, command.queues, command.keys, names)
+    if worker.consumer is None:
+        roster.leave_share(worker)
+        if command.share:
+            roster.join_share(worker, command.share, command.share_slots)
     roster.sessions[command.session] = worker
     roster.resumes.cancel(name)
     roster.leases.set(name, ctx.now_us + worker.lease_us)
