@@ -108,3 +108,21 @@ def test_bad_file(cli: Cli, tmp_path: Path, text: str, problem: str) -> None:
     ran = cli("worker", "shop:app", "--config", str(file))
     assert ran.code == 2
     assert problem in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--namespaces", "a,b,a"], "'a' is named twice"),
+        (["--namespaces", ","], "names none"),
+        (["--namespaces", "a", "--namespace", "b"], "--namespace or --namespaces, not both"),
+        (["--namespaces", ",".join(map(str, range(101)))], "at most 100, got 101"),
+        (["--namespaces", "x" * 257], "at most 256 characters"),
+    ],
+)
+def test_bad_namespaces_are_refused(
+    cli: Cli, told: list[WorkerSettings], options: list[str], problem: str
+) -> None:
+    ran = cli("worker", "shop:app", *options)
+    assert (ran.code, told) == (2, [])
+    assert problem in ran.err

@@ -112,6 +112,7 @@ from tests.core.pacing import test_submits
 from tests.core.schedules.limits import *  # noqa: F403
 from tests.core.state.fair_limits import *  # noqa: F403
 from tests.core.tasks import test_placement
+from tests.core.workers import test_sharing
 from tests.doors.http.rest import test_logs
 from tests.wire.shapes import nested
 
@@ -148,6 +149,7 @@ def test_every_limit_has_a_test() -> None:
             test_contracts,
             test_namespaces,
             test_placement,
+            test_sharing,
             key_limits,
             test_logs,
         )

@@ -501,7 +501,7 @@ def _note_dropped(alias: str) -> None:
 # The workload of a queue: the tasks that subscribers of this process hold.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Source:
     """What a workload needs to know of an application."""
 

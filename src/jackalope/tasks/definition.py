@@ -248,9 +248,7 @@ class TaskSource(Protocol):
     def functions(self) -> Mapping[str, TaskDefinition]:
         """Every task of the application by its name."""
 
-    @property
-    def address(self) -> Address:
-        """Where its broker is."""
+    address: Address  # where its broker is
 
 
 def find_task(

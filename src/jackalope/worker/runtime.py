@@ -108,7 +108,7 @@ def _surroundings(settings: WorkerSettings, address: Address, secret: str) -> Su
 
 
 def _terms(
-    settings: WorkerSettings, address: Address, queues: tuple[str, ...], secret: str
+    settings: WorkerSettings, address: Address, queues: tuple[str, ...], secret: str, slots: int
 ) -> JoinTerms:
     return JoinTerms(
         address=address,
@@ -120,6 +120,8 @@ def _terms(
         grace_s=settings.grace_s,
         secret=secret,
         resources=settings.resources,
+        share=settings.share,
+        share_slots=slots if settings.share else 0,
     )
 
 
@@ -147,7 +149,12 @@ class Runtime:
     def __init__(self, settings: WorkerSettings, source: TaskSource) -> None:
         self._settings = settings
         address: Address = settings.address or source.address
-        self._address = replace(address, token=settings.token or address.token)
+        self._address = replace(
+            address,
+            token=settings.token or address.token,
+            namespace=settings.namespace or address.namespace,
+        )
+        source.address = self._address  # What its tasks submit goes to where they came from.
         served = _served(settings, source)
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
         self._names = _names(served)
@@ -181,7 +188,8 @@ class Runtime:
         self._helping = Helping(
             source, executors, self._workload, worker=settings.name, stop_s=settings.stop_s
         )
-        standing = _terms(settings, self._address, self._queues, secret)
+        slots = self._concurrency + settings.prefetch
+        standing = _terms(settings, self._address, self._queues, secret, slots)
         self._membership = Membership(standing, self._workload, settings.application, source)
         self._workload.on_enough = self._wind_up
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")

@@ -69,6 +69,9 @@ class JoinTerms:
     secret: str = ""  # proves over other connections that they are this worker's
     # how much of what it has for tasks that need it, in thousandths
     resources: Mapping[str, int] = field(default_factory=dict)
+    # the secret of slots that it has together with workers of other namespaces, and how many
+    share: str = ""
+    share_slots: int = 0
 
 
 class Membership:
@@ -271,6 +274,8 @@ class Membership:
                 names=self.names(),
                 secret=standing.secret,
                 resources=dict(standing.resources),
+                share=standing.share,
+                share_slots=standing.share_slots,
             ),
             answered,
         )

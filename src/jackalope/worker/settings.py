@@ -48,6 +48,9 @@ class WorkerSettings:
     application: str  # where its tasks are, as `module:name`
     address: Address | None = None  # where its broker is; None for the application's own
     token: str = field(default="", repr=False)  # what proves who it is, in place of the address's
+    namespace: str = ""  # in place of the address's
+    # the secret of the slots that it has together with workers of other namespaces; empty for none
+    share: str = field(default="", repr=False)
     # the queues it serves; none means those of the application's tasks
     queues: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()  # the keys it serves; none means every task of its queues

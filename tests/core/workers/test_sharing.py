@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,9 @@ class Tenants(Driver):
     """A core with a process that works for several namespaces."""
 
     def join_in(
-        self, namespace: str, session: int, slots: int = 4, *, worker: str = "w", **fields: object
+        self, namespace: str, session: int, slots: int = 4, *, worker: str = "w", **fields: Any
     ) -> Answered | None:
-        given: dict[str, object] = {"share": SHARE, "share_slots": slots, **fields}
+        given: dict[str, Any] = {"share": SHARE, "share_slots": slots, **fields}
         join = JoinWorker(
             0, worker, ("q",), slots=slots, session=session, namespace=namespace, lease_us=DAY
         )
@@ -35,7 +36,7 @@ class Tenants(Driver):
             setattr(join, name, value)
         return self.send(join)
 
-    def submit_in(self, namespace: str, first: int, count: int = 1, **fields: object) -> None:
+    def submit_in(self, namespace: str, first: int, count: int = 1, **fields: Any) -> None:
         tasks = [spec(number, **fields) for number in range(first, first + count)]
         self.send(SubmitTasks(ref=0, tasks=tasks, by="ada", namespace=namespace))
 
@@ -167,7 +168,7 @@ def test_resources_are_shared_too(tenants: Tenants) -> None:
     tenants.submit_in("b", 1001, needs=needs)
     assert tenants.running() == {"a": [1], "b": [1001], "c": []}
     tenants.submit_in("c", 2001, needs=Needs(resources=(("gpu", 2_000),)))
-    tenants.submit_in("b", 1002, needs=needs)
+    tenants.submit_in("b", 1002, needs=needs, priority=100)
     # It is kept free for the large one, also from tasks of another namespace.
     tenants.finish(1)
     assert tenants.running() == {"a": [], "b": [1001], "c": []}
@@ -187,7 +188,7 @@ def test_resources_are_shared_too(tenants: Tenants) -> None:
         ({"share": ""}, "share_slots: is for workers with a share"),
     ],
 )
-def test_bad_shares_are_refused(fields: dict[str, object], problem: str) -> None:
+def test_bad_shares_are_refused(fields: dict[str, Any], problem: str) -> None:
     driver = Tenants()
     answer = driver.join_in("a", 1, **fields)
     assert isinstance(answer, Refusal)

@@ -35,6 +35,14 @@ class Service(Options):
         ),
     ] = 0
     prefetch: Annotated[int, opt("--prefetch N", "How many more to fetch ahead.", min=0)] = 0
+    namespaces: Annotated[
+        str,
+        opt(
+            "--namespaces A,B",
+            "Serve several namespaces by their weights, with its slots and resources together.",
+            default="one",
+        ),
+    ] = ""
     tasks: Annotated[
         int, opt("--tasks N", "Exit after this many tasks.", min=0, default="never")
     ] = 0
@@ -219,6 +227,7 @@ def worker(
         jackalope worker shop.tasks:app --queues images,mail --concurrency 8
         jackalope worker shop.tasks:app --reload
         jackalope worker models:app --keys paris,berlin --name gpu-1 --drain-deadline 5m
+        jackalope worker shop.tasks:app --namespaces acme,globex --concurrency 8
     """
     need_posix("a worker")
     from jackalope.worker import run_worker
@@ -234,7 +243,33 @@ def worker(
     settings = _settings(common, options, application=application, look=look)
     if problems := settings.problems():
         raise Failure("invalid settings", code=Exit.USAGE, details=problems)
+    if service.namespaces:
+        from jackalope.worker.namespaces import run_in_namespaces
+
+        return run_in_namespaces(settings, _namespaces(common, service.namespaces))
     return int(run_worker(settings))
+
+
+def _namespaces(common: Common, text: str) -> tuple[str, ...]:
+    """Return the namespaces to serve, or refuse them with all that is wrong."""
+    from jackalope.core.limits import NAME_CHARS_MAX, WORKERS_PER_SHARE_MAX
+
+    names = _names(text)
+    problems = [f"{name[:40]!r} is named twice" for name in set(names) if names.count(name) > 1]
+    problems += [
+        f"{name[:40]!r}: at most {NAME_CHARS_MAX} characters, none of them NUL"
+        for name in names
+        if len(name) > NAME_CHARS_MAX or "\0" in name
+    ]
+    if not names:
+        problems.append("names none")
+    if len(names) > WORKERS_PER_SHARE_MAX:
+        problems.append(f"at most {WORKERS_PER_SHARE_MAX}, got {len(names)}")
+    if common.namespace:
+        problems.append("give --namespace or --namespaces, not both")
+    if problems:
+        raise Failure("invalid --namespaces", code=Exit.USAGE, details=problems)
+    return names
 
 
 def _settings(

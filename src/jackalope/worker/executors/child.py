@@ -128,6 +128,7 @@ class Child(Listener):
         except CannotLoad as error:
             self._say(Unfit(str(error)))
             return UNFIT
+        source.address = self._surroundings.address
         self._log.begin_if_wanted()
         self._say(Ready())
         while (assignment := self._next()) is not None:
