@@ -27,7 +27,7 @@ app = Jackalope("jackalope://127.0.0.1:7420")
 held = app.task(name="hold", queue="jobs")(hold)
 
 
-async def relay(log: str, number: int) -> str:
+async def relay(log: str, number: int) -> bytes:
     """Submit another task, as a child of this one."""
     return (await current().spawn(held, log, number, 0, 0, 0.01)).id
 
