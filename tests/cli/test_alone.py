@@ -134,7 +134,7 @@ def test_script_runs() -> None:
     [
         ("queue", ["queue-depth", "queues"]),
         ("queues pa", ["pause"]),
-        ("limits ", ["remove", "set"]),
+        ("limits ", ["delete", "list", "remove", "set", "show"]),
         ("list --sta", ["--state"]),
         ("list --format ", ["json", "table", "yaml"]),
         ("--format j", ["json"]),

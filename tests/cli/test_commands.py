@@ -59,7 +59,11 @@ SHOWING = [
     ("queues", "pause", "images"),
     ("queues", "resume", "images"),
     ("limits",),
+    ("limits", "list", "--wide"),
+    ("limits", "show", "per-user"),
+    ("limits", "show", "gpu"),
     ("limits", "set", "gpu", "3"),
+    ("limits", "set", "per-user", "--concurrency", "2"),
     ("limits", "remove", "gpu"),
     ("schedules", "set", "nightly", "queue=images", "task=resize", "cron=0 3 * * *"),
     ("schedules", "list"),
@@ -84,6 +88,7 @@ SHOWING = [
 @pytest.mark.feature("D31")
 def test_every_format(cli: Cli, command: tuple[str, ...]) -> None:
     cli("limits", "set", "gpu", "3")
+    cli("limits", "set", "per-user", "--key", "user", "--rate", "100", "--per", "1m")
     cli("schedules", "set", "nightly", "queue=images", "every=1h")
     submit(cli, "-q", "images", "--name", "finish", "--alias", "cat", "--tag", "gpu")
     assert cli("wait", "cat").code == 0
@@ -566,15 +571,6 @@ def test_queues_refuse(cli: Cli, arguments: list[str], code: int, problem: str) 
     assert ran.code == code
     assert problem in ran.err
     assert ran.err.count("\n") == 1
-
-
-def test_limits(cli: Cli) -> None:
-    assert "no tag has a limit" in cli("limits").out
-    assert cli("limits", "set", "gpu", "4").out == "tag gpu: at most 4 at once\n"
-    assert cli("limits", "-f", "json").json == [{"tag": "gpu", "limit": 4, "in_flight": 0}]
-    assert cli("limits", "set", "gpu", "many").code == 2
-    assert cli("limits", "remove", "gpu").code == 0
-    assert cli("limits", "-f", "json").json == []
 
 
 def test_options_of_a_group_hold_for_its_commands(cli: Cli, address: Address) -> None:

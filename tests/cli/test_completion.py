@@ -47,6 +47,9 @@ def patiently(words: str, **more: str) -> tuple[list[str], str]:
         ("kill --name app.res", ["app.resize"]),
         ("schedules show ", ["nightly"]),
         ("schedules pause n", ["nightly"]),
+        ("limits show ", ["gpu", "per-user"]),
+        ("limits set p", ["per-user"]),
+        ("limits remove ", ["gpu"]),
         ("drain x", []),
     ],
 )
@@ -54,6 +57,8 @@ def test_the_broker_is_asked(cli: Cli, address: Address, words: str, offered: li
     cli("submit", "-q", "images", "--name", "app.resize", "--held")
     cli("submit", "-q", "mail", "--name", "app.send", "--held")
     cli("schedules", "set", "nightly", "queue=mail", "task=app.report", "cron=0 3 * * *")
+    cli("limits", "set", "gpu", "4")
+    cli("limits", "set", "per-user", "--key", "user", "--concurrency", "2")
     with working(address, "w1", "images"):
         assert patiently(words, JACKALOPE_BROKER=str(address)) == (offered, "")
         assert patiently(f"-b {address} {words}") == (offered, "")

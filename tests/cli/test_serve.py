@@ -222,7 +222,7 @@ def test_configured_queues_and_limits_are_there(tmp_path: Path, cli: Cli) -> Non
         assert set(queues) == {"images", "plain"}
         assert queues["images"]["retries"] == 7
         assert queues["images"]["time_to_live"] == "3m"
-        assert cli(*at, "limits").json == [{"tag": "gpu", "limit": 4, "in_flight": 0}]
+        assert cli(*at, "limits").json == [{"tag": "gpu", "limit": 4, "in_flight": 0, "waiting": 0}]
         (reports,) = cli(*at, "-n", "team", "queues").json
         assert reports["policy"]["on_lost"] == "pause"
         assert [each["tag"] for each in cli(*at, "-n", "team", "limits").json] == ["licence"]

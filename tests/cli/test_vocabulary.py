@@ -18,6 +18,7 @@ from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, PENDING, State
 from jackalope.core.policy import Policy
 from jackalope.core.settings import keys_of
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.schedule import ScheduleSettings
 from jackalope.doors.http.rest.events import EventShown
@@ -144,10 +145,15 @@ def test_fields_are_called_the_same_in_python_rest_and_the_command_line(
             assert kinds == {"number" if is_duration else "string", "null"}, name
 
 
-@pytest.mark.parametrize("settings", [Policy, PoolSettings, ScheduleSettings])
+@pytest.mark.parametrize("settings", [Policy, PoolSettings, ScheduleSettings, LimitSettings])
 def test_settings_are_called_as_in_files(settings: type[msgspec.Struct]) -> None:
     assert set(to_plain(_filled(settings))) == set(keys_of(settings))
-    given = {Policy: "PolicyGiven", PoolSettings: "PoolGiven", ScheduleSettings: "ScheduleWanted"}
+    given = {
+        Policy: "PolicyGiven",
+        PoolSettings: "PoolGiven",
+        ScheduleSettings: "ScheduleWanted",
+        LimitSettings: "KeyLimitGiven",
+    }
     over_rest = set(_shapes()[given[settings]]["properties"])
     # `retry` of a schedule is an object of durations, which only Python can give.
     assert over_rest == set(keys_of(settings)) - {"retry"}

@@ -135,12 +135,10 @@ def _queues() -> typer.Typer:
 
 
 def _limits() -> typer.Typer:
-    from jackalope.cli.commands import queues
+    from jackalope.cli.namespace import limits
 
-    group = _group(by_itself=queues.list_limits)
-    group.command("set")(connected(queues.set_limit))
-    group.command("remove")(connected(queues.remove_limit))
-    return group
+    commands = (limits.list_, limits.show, limits.set_, limits.delete, limits.remove)
+    return _group(*commands, by_itself=limits.list_)
 
 
 def _pools() -> typer.Typer:
@@ -321,7 +319,7 @@ PANELS = {
         "cluster-status": "Show the broker that answers. "
         "`cluster status` shows all nodes of a cluster.",
         "queues": "List queues and their tasks by state, and change them.",
-        "limits": "List the limits of tags, and change them.",
+        "limits": "List limits, by key and of tags: what runs, what waits, and when each opens.",
         "tasks": "List the tasks that workers have declared, with what each takes.",
         "schedules": "List schedules, by which the broker submits tasks itself, and change them.",
         "pools": "List pools, which start workers on demand by key, and change them.",

@@ -1,4 +1,4 @@
-"""Completion from the live broker: the names of queues, workers, tasks and schedules.
+"""Completion from the live broker: the names of queues, workers, tasks, schedules and limits.
 
 A shell waits while it completes a word, so this asks once, for a moment, and in silence: with no
 broker, or one that needs a key, nothing is offered. What it asks runs in a thread of its own, which
@@ -68,6 +68,25 @@ def schedules(context: typer.Context) -> list[str]:
             if len(names) == _OFFERED_MAX:
                 break
         return names
+
+    return _offered(context, ask)
+
+
+def limits(context: typer.Context) -> list[str]:
+    """Offer the limits by key, and the tags that have one."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        tags = [view.tag for view in await client.limits()]
+        return tags + [view.name for view in await client.key_limits()]
+
+    return _offered(context, ask)
+
+
+def limited_tags(context: typer.Context) -> list[str]:
+    """Offer the tags that have a limit."""
+
+    async def ask(client: "Jackalope") -> Iterable[str]:
+        return [view.tag for view in await client.limits()]
 
     return _offered(context, ask)
 

@@ -22,6 +22,7 @@ import msgspec
 
 from jackalope.core.policy import Policy
 from jackalope.core.settings import shown
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.needs import format_amount, parse_amount
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.schedule import ScheduleSettings
@@ -207,7 +208,7 @@ def brief(value: Any, chars_max: int) -> str:
 # Plain data: values that JSON and YAML can hold.
 
 
-_SETTINGS = (Policy, PoolSettings, ScheduleSettings)
+_SETTINGS = (Policy, PoolSettings, ScheduleSettings, LimitSettings)
 #: The settings that are times.
 _MOMENTS = frozenset({"times", "start", "end"})
 _IDS = frozenset({"id", "parent", "task", "waiting_for", "depends_on", "after"})

@@ -364,7 +364,8 @@ class LimitView(msgspec.Struct, frozen=True):
 
     tag: str
     limit: int
-    in_flight: int
+    in_flight: int = 0  # how many tasks hold a slot
+    waiting: int = 0  # how many ready tasks it counts
 
 
 class GateView(msgspec.Struct, frozen=True):

@@ -261,7 +261,7 @@ def test_queue_is_declared_changed_paused_and_deleted(tmp_path: Path) -> None:
             assert view["paused_by"] == ""
             assert await manage("limit_tag", tag="gpu", limit=2) == yes
             assert await peer.ask_ok(Query(0, "limits")) == [
-                {"tag": "gpu", "limit": 2, "in_flight": 0}
+                {"tag": "gpu", "limit": 2, "in_flight": 0, "waiting": 0}
             ]
             assert await manage("limit_tag", tag="gpu", limit=-1) == yes
             assert await peer.ask_ok(Query(0, "limits")) == []

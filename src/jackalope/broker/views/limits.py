@@ -12,7 +12,7 @@ from jackalope.broker.access import acting, sees
 from jackalope.core.limits import GATES_SHOWN_MAX
 from jackalope.core.shapes.limit import Limit
 from jackalope.core.state.book import Book
-from jackalope.core.state.gates import Gate
+from jackalope.core.state.gates import Gate, GateName
 from jackalope.core.state.queue import Namespace
 from jackalope.wire.views import GateView, KeyLimitView, LimitView
 
@@ -20,7 +20,12 @@ from jackalope.wire.views import GateView, KeyLimitView, LimitView
 def tag_limit_views(book: Book, namespace: str) -> list[LimitView]:
     """Return the limits of tags, by tag."""
     gates = (book.namespaces.get(namespace) or Namespace(namespace)).gates
-    return [LimitView(tag, most, gates.use_of_tag(tag)) for tag, most in sorted(gates.tags.items())]
+    return [_tag_view(tag, most, gates.gates) for tag, most in sorted(gates.tags.items())]
+
+
+def _tag_view(tag: str, most: int, gates: dict[GateName, Gate]) -> LimitView:
+    gate = gates.get(("", tag))
+    return LimitView(tag, most) if gate is None else LimitView(tag, most, gate.use, gate.queued())
 
 
 def key_limit_views(book: Book, namespace: str, now_us: int) -> list[KeyLimitView]:

@@ -1,4 +1,4 @@
-"""Commands about queues: their policies, batches and depth; and about the limits of tags."""
+"""Commands about queues: their policies, batches and depth."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from jackalope.cli.output import Screen
     from jackalope.client.app import Jackalope
     from jackalope.core.policy import Policy
-    from jackalope.wire.views import BatchView, LimitView, QueueView
+    from jackalope.wire.views import BatchView, QueueView
 
 Queue = Annotated[str, arg("QUEUE", "The name of a queue.", autocompletion=completion.queues)]
-Tag = Annotated[str, arg("TAG", "A tag.")]
 
 #: The columns of counts, and what each adds up.
 _COUNTED = {
@@ -171,64 +170,6 @@ async def delete(client: "Jackalope", screen: "Screen", queue: Queue, yes: Yes =
     confirm(screen, f"delete queue {queue}?", is_sure=yes)
     await client.delete_queue(queue)
     screen.show({"queue": queue, "deleted": True}, f"queue {queue} is deleted")
-
-
-# Tags.
-
-
-async def list_limits(
-    client: "Jackalope", screen: "Screen", watch: Watch = False, every: Every = "2s"
-) -> None:
-    """List the limits of tags, and change them.
-
-    Examples:
-        jackalope limits
-        jackalope limits set gpu 4
-        jackalope limits remove gpu
-    """
-    await screen.watch(client.limits, _draw_limits, every_s(watch, every))
-
-
-def _draw_limits(views: "list[LimitView]") -> "RenderableType":
-    from jackalope.cli.output import bar, dim, table
-
-    if not views:
-        return dim("no tag has a limit; set one with `jackalope limits set TAG N`")
-    drawn = table("tag", ">in flight", ">limit", "")
-    for view in views:
-        style = "red" if view.in_flight >= view.limit else "cyan"
-        drawn.add_row(
-            brief(view.tag, 40),
-            number(view.in_flight),
-            number(view.limit),
-            bar(view.in_flight, view.limit, 30, style),
-        )
-    return drawn
-
-
-async def set_limit(
-    client: "Jackalope",
-    screen: "Screen",
-    tag: Tag,
-    limit: Annotated[int, arg("N", "The maximum; 0 lets none run.", min=0)],
-) -> None:
-    """Limit how many tasks with a tag run at once.
-
-    Examples:
-        jackalope limits set gpu 4
-    """
-    await client.limit_tag(tag, limit)
-    screen.show({"tag": tag, "limit": limit}, f"tag {tag}: at most {limit} at once")
-
-
-async def remove_limit(client: "Jackalope", screen: "Screen", tag: Tag) -> None:
-    """Remove the limit of a tag.
-
-    Examples:
-        jackalope limits remove gpu
-    """
-    await client.limit_tag(tag, None)
-    screen.show({"tag": tag, "limit": None}, f"the limit of tag {tag} is removed")
 
 
 # Batches.

@@ -85,7 +85,7 @@ def test_limits_of_tags() -> None:
         async with open_http() as house:
             client = house.client
             limited = await client.put("/api/v1/limits/gpu", json={"limit": 1})
-            assert limited.json() == {"tag": "gpu", "limit": 1, "in_flight": 0}
+            assert limited.json() == {"tag": "gpu", "limit": 1, "in_flight": 0, "waiting": 0}
             for _ in range(2):
                 await submit(client, tags=["gpu"])
             asked = {"queues": ["default"], "count": 2}

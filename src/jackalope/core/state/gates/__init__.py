@@ -224,10 +224,6 @@ class Gates:
             found = self.gates[name] = Gate(name, self.settings_of(name))
         return found
 
-    def use_of_tag(self, tag: str) -> int:
-        gate = self.gates.get(("", tag))
-        return 0 if gate is None else gate.use
-
     # Lanes.
 
     def enter(self, lane: Lane, names: GateNames, tasks: dict[TaskId, Task]) -> None:

@@ -229,7 +229,7 @@ async def limit_tag(request: Request, tag: str) -> Response:
     wanted = await read_body(request, LimitWanted)
     await ask(request, LimitTag(tag=tag, limit=wanted.limit))
     found = [each for each in await _limits(request) if each.tag == tag]
-    return answer(_show_limit(found[0] if found else LimitView(tag, wanted.limit, 0)))
+    return answer(_show_limit(found[0] if found else LimitView(tag, wanted.limit)))
 
 
 @routes.delete("/limits/{tag}", "admin", Spec(status=204, errors=(404,)))
