@@ -215,6 +215,7 @@ def test_every_line_of_the_template_is_a_good_setting(cli: Cli, tmp_path: Path) 
     assert ran.code == 0, ran.err
     keys = {each["key"] for each in ran.json}
     assert keys >= {"data.folder", "shutdown.deadline", "queues.images.preset", "limits.gpu"}
+    assert keys >= {"key_limits.per-user.keys", "key_limits.per-user.per"}
 
 
 def _is_prose(line: str) -> bool:

@@ -229,6 +229,48 @@ def test_configured_queues_and_limits_are_there(tmp_path: Path, cli: Cli) -> Non
         assert serving.stop()[0] == 0
 
 
+def test_configured_limits_by_key_are_as_in_the_file(tmp_path: Path, cli: Cli) -> None:
+    """A change while the broker works holds until it starts again."""
+    file = tmp_path / "jackalope.yaml"
+    file.write_text(
+        "key_limits: {per-user: {keys: [user], concurrency: 2, on_full: cancel_newest}}"
+    )
+    serving = Serving(cwd=tmp_path)
+    at = ("-b", str(serving.address), "-f", "json")
+    cli(*at, "limits", "set", "per-user", "--concurrency", "9", "--queue", "mail")
+    cli(*at, "limits", "set", "other", "--concurrency", "9")
+    assert serving.stop()[0] == 0
+    # What is no longer in the file is gone as well: with the `on_full` of before it were refused.
+    file.write_text("key_limits: {per-user: {keys: [user], rate: 5, per: 1m}}")
+    serving = Serving(cwd=tmp_path)
+    limits = cli("-b", str(serving.address), "-f", "json", "limits").json
+    settings = {each["name"]: each["settings"] for each in limits}
+    assert settings["other"]["concurrency"] == 9
+    expected = {"queue": "", "keys": ["user"], "rate": 5, "per": "1m", "concurrency": -1}
+    assert settings["per-user"] | expected == settings["per-user"]
+    assert serving.stop()[0] == 0
+
+
+def test_every_problem_of_configured_limits_is_listed(tmp_path: Path, cli: Cli) -> None:
+    file = tmp_path / "jackalope.yaml"
+    file.write_text(
+        "queues: {images: {}}\n"
+        "key_limits: {a: {rate: 5, cost: 9}, b: {keys: [x, x], burst: 3}}\n"
+        "namespaces: {team: {key_limits: {c: {on_full: cancel_newest}}}}\n"
+    )
+    code, err = refused("--port", "0", "--http-port", "0", cwd=tmp_path)
+    checked = cli("config", "check", "--config", str(file))
+    assert code == checked.code == 2
+    for problem in (
+        "key_limits.a: limits not changed. cost: 9 is more than a full bucket has, 5",
+        "key_limits.b: limits not changed. keys: one comes twice; burst: is for a limit with",
+        "namespaces.team.key_limits.c: limits not changed. on_full: cancel_newest is for",
+    ):
+        assert problem in err
+        assert problem in checked.err
+    assert not (tmp_path / "jackalope-data").exists()
+
+
 @pytest.mark.feature("D6", "D40")
 def test_file_of_the_task_queue_design_is_obeyed(tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "tq.yaml").write_text(

@@ -10,7 +10,9 @@ from jackalope.core.commands import (
     FollowPools,
     LimitTag,
 )
+from jackalope.core.commands.limits import DeclareLimits
 from jackalope.core.effects import Accepted
+from jackalope.core.records import FLOW_CONTROL_LEVEL
 from jackalope.core.refusals import Code
 from tests.core.driving import Driver
 
@@ -19,22 +21,25 @@ GOOD: list[Command] = [
     DeclareQueue(queue="b", changes={"result_becomes": "a"}),
     DeclarePool(queue="a", changes={"workers_max": 2}),
     LimitTag(tag="gpu", limit=1),
+    DeclareLimits(limits={"per-user": {"keys": ["user"], "rate": 5}}),
 ]
 BAD: dict[str, tuple[Command, Code]] = {
     "form a cycle": (DeclareQueue(queue="a", changes={"result_becomes": "b"}), Code.POLICY_CYCLE),
     "a setting": (DeclareQueue(queue="c", changes={"nonsense": 1}), Code.INVALID),
     "a name": (DeclareQueue(queue="x" * 300), Code.INVALID),
     "a pool": (DeclarePool(queue="a", changes={"workers_max": 0}), Code.INVALID),
+    "a limit by key": (DeclareLimits(limits={"per-user": {"rate": -5}}), Code.INVALID),
     "a limit": (LimitTag(tag="", limit=1), Code.INVALID),
 }
 
 
 def test_all_are_carried_out() -> None:
     driver = Driver()
-    assert driver.send(DeclareAll(declarations=GOOD)) == Accepted(4)
+    assert driver.send(DeclareAll(declarations=GOOD)) == Accepted(5)
     world = driver.core.book.namespaces["default"]
     assert (set(world.queues), world.gates.tags) == ({"a", "b"}, {"gpu": 1})
     assert world.queues["a"].policy.retries == 3
+    assert world.gates.limits["per-user"].settings.rate == 5
     assert len(driver.journal) == 1
 
 
@@ -51,6 +56,15 @@ def test_one_that_is_refused_leaves_nothing_behind(name: str, place: int) -> Non
     assert code in {refusal.code for _, refusal in answer.refused}
     assert driver.records == []
     assert driver.snapshot() == before
+
+
+def test_what_the_log_cannot_hold_yet_is_refused() -> None:
+    driver = Driver()
+    driver.core.level = FLOW_CONTROL_LEVEL - 1
+    answer = driver.send(DeclareAll(declarations=GOOD))
+    assert isinstance(answer, Accepted)
+    assert [place for place, _ in answer.refused] == [len(GOOD) - 1]
+    assert driver.records == []
 
 
 def test_what_is_there_already_counts() -> None:

@@ -27,6 +27,7 @@ from jackalope.core.durations import (
 )
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, OnLost
 from jackalope.core.settings import keys_of, plain
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.pool import PoolSettings
 from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage import Level
@@ -43,10 +44,13 @@ queues:
   images: {preset: gridlike, retries: 5, retry_base: 1m30s, on_lost: pause}
   plain: {}
 limits: {gpu: 4}
+key_limits:
+  per-user: {queue: mail, keys: [user, tenant], rate: 100, per: 1m, on_full: wait}
 namespaces:
   team:
     queues: {reports: {retention: forever, held: true}}
     limits: {licence: 0}
+    key_limits: {all: {}}
 """
 
 TOML = """
@@ -68,11 +72,18 @@ on_lost = "pause"
 [queues.plain]
 [limits]
 gpu = 4
+[key_limits.per-user]
+queue = "mail"
+keys = ["user", "tenant"]
+rate = 100
+per = "1m"
+on_full = "wait"
 [namespaces.team.queues.reports]
 retention = "forever"
 held = true
 [namespaces.team.limits]
 licence = 0
+[namespaces.team.key_limits.all]
 """
 
 
@@ -123,6 +134,10 @@ def test_both_formats_say_the_same(tmp_path: Path, name: str, text: str) -> None
     assert default.limits == {"gpu": 4}
     assert team.queues["reports"].changes == {"retention_us": NEVER, "held": True}
     assert team.limits == {"licence": 0}
+    assert team.key_limits["all"].settings() == LimitSettings()
+    assert default.key_limits["per-user"].settings() == LimitSettings(
+        queue="mail", keys=("user", "tenant"), rate=100, per_us=MINUTE
+    )
 
 
 def test_later_places_win(tmp_path: Path) -> None:
@@ -244,6 +259,7 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
       on: {retries: 3}
       wrong: 5
     limits: {gpu: lots}
+    key_limits: {per-user: {key: user, rate: -1, on_full: waits, per: soon}, wrong: 5}
     lmits: {a: 1}
     namespaces:
       team: {queue: {a: {}}}
@@ -271,6 +287,13 @@ def test_every_problem_is_listed_at_once(tmp_path: Path) -> None:
             f"queues.images.batch_size: must be 1 to 1000000000, got 0 {here}",
             "queues.wrong: must be a preset, fields of a policy, or {} " + here,
             f"limits.gpu: must be a whole number, got 'lots' {here}",
+            f"key_limits.per-user.key: unknown key; did you mean keys? {here}",
+            f"key_limits.per-user.rate: must be 0 to 1000000, got -1 {here}",
+            "key_limits.per-user.on_full: must be wait or cancel_newest or cancel_oldest or "
+            "cancel_running, got 'waits'; did you mean wait? " + here,
+            "key_limits.per-user.per: 'soon' is not a duration; write 100ms, 30s, 5m, 2h, 7d or "
+            "seconds " + here,
+            "key_limits.wrong: must be settings of a limit, or {} " + here,
             f"lmits: unknown key; did you mean limits? {here}",
             f"namespaces.team.queue: unknown key; did you mean queues? {here}",
             f"namespaces.x: must map names to settings {here}",

@@ -21,6 +21,7 @@ import msgspec
 from jackalope.broker.config.schema import (
     COMPONENTS,
     Config,
+    KeyLimitConfig,
     NamespaceConfig,
     PoolConfig,
     QueueConfig,
@@ -37,9 +38,11 @@ from jackalope.core.commands import (
     DeclareQueue,
     LimitTag,
 )
+from jackalope.core.commands.limits import DeclareLimits
 from jackalope.core.policy import PRESETS, Policy
 from jackalope.core.refusals import Refusal
 from jackalope.core.settings import Field, as_data, find_field, keys_of, plain, read
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.pool import PoolSettings
 
 KeyPath = tuple[str, ...]
@@ -142,7 +145,7 @@ def key_of(path: KeyPath) -> str:
 
 
 def _full_path(path: KeyPath) -> KeyPath:
-    """Add the default namespace to `queues`, `limits` and `pools`.
+    """Add the default namespace to `queues`, `limits`, `key_limits` and `pools`.
 
     `limits` has settings of the broker too: they take precedence over tags of the same name.
     """
@@ -158,12 +161,14 @@ def _full_path(path: KeyPath) -> KeyPath:
 _CHANGED: dict[Any, tuple[type[msgspec.Struct], str]] = {
     QueueConfig: (Policy, "a policy"),
     PoolConfig: (PoolSettings, "a pool"),
+    KeyLimitConfig: (LimitSettings, "a limit"),
 }
 
 #: What must stand below these branches; others map names to settings.
 _HOLDS = {
     QueueConfig: "must be a preset, fields of a policy, or {}",
     PoolConfig: "must be settings of a pool, or {}",
+    KeyLimitConfig: "must be settings of a limit, or {}",
     dict[str, dict[str, Any]]: _LAUNCHERS,
     dict[str, Any]: _LAUNCHERS,
 }
@@ -530,4 +535,9 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
         for tag, limit in ns.limits.items():
             command = LimitTag(tag=tag, limit=limit, namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
+        for name, by_key in ns.key_limits.items():
+            # All settings: what is no longer in the file is as if it had never been.
+            limits = {name: msgspec.to_builtins(by_key.settings())}
+            declared = DeclareLimits(limits=limits, namespace=namespace, by=_BY)
+            commands.append((key_of(("namespaces", namespace, "key_limits", name)), declared))
     return commands

@@ -28,6 +28,7 @@ from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
+from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
@@ -504,11 +505,21 @@ class PoolConfig(msgspec.Struct, frozen=True):
     changes: dict[str, Any] = {}
 
 
+class KeyLimitConfig(msgspec.Struct, frozen=True):
+    """A limit by key: what differs from the defaults."""
+
+    changes: dict[str, Any] = {}
+
+    def settings(self) -> LimitSettings:
+        return LimitSettings(**self.changes)
+
+
 class NamespaceConfig(msgspec.Struct, frozen=True):
-    """The queues, limited tags and pools of a namespace to declare at the start."""
+    """The queues, limits and pools of a namespace to declare at the start."""
 
     queues: dict[str, QueueConfig] = {}
-    limits: dict[str, Annotated[int, Meta(ge=0)]] = {}
+    limits: dict[str, Annotated[int, Meta(ge=0)]] = {}  # of tags
+    key_limits: dict[str, KeyLimitConfig] = {}
     pools: dict[str, PoolConfig] = {}
 
 

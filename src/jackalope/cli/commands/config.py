@@ -31,6 +31,15 @@ _QUEUES = """
 # limits:
 #   gpu: 4
 
+# How many tasks with the same key may run at once, and how many may start in a span of time.
+# key_limits:
+#   per-user:
+#     queue: mail
+#     keys: [user]
+#     concurrency: 2
+#     rate: 100
+#     per: 1m
+
 # The same for other namespaces.
 # namespaces:
 #   team:

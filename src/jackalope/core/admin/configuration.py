@@ -38,7 +38,7 @@ def refusals_of(ctx: Context, declarations: Iterable[Command]) -> list[tuple[int
 def _trial_of(ctx: Context) -> Context:
     """Return a context with the same queues, limits and launchers, and no tasks."""
     trial = Context(ctx.rooms)
-    trial.now_us = ctx.now_us
+    trial.now_us, trial.level = ctx.now_us, ctx.level
     trial.default_policy = ctx.default_policy
     trial.pools.launchers = ctx.pools.launchers
     entities = []
