@@ -206,6 +206,30 @@ def test_labels_are_bounded() -> None:
     run(check())
 
 
+def test_limits_by_key_are_counted_and_their_values_are_no_labels() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            client = house.client
+            wanted = {"keys": ["user"], "concurrency": 2, "on_full": "cancel_newest"}
+            await client.put("/api/v1/key-limits/per-user", json=wanted)
+            for user in ("ada", "ada", "ada", "bob"):
+                task = {"name": "t", "keys": {"user": user}, "queue": "q"}
+                assert (await client.post("/api/v1/tasks", json=task)).status_code == 201
+            claim = {"queues": ["q"], "count": 1}
+            [given] = (await client.post("/api/v1/workers/w/claim", json=claim)).json()["tasks"]
+            await client.post("/api/v1/workers/w/claim", json=claim)
+            at = f"/api/v1/attempts/{given['task']}/fail?worker=w&fence={given['fence']}"
+            verdict = {"verdict": "throttled", "retry_after_seconds": 600, "key": "user"}
+            assert (await client.post(at, json={"type": "E"} | verdict)).status_code == 200
+            shown = await scrape(house)
+            names = ("in_flight", "waiting", "throttled_total", "cancelled_total")
+            label = (("limit", "per-user"), ("namespace", "default"))
+            numbers = [shown[f"jackalope_limit_{name}"] for name in names]
+            assert numbers == [{label: 1}, {label: 2}, {label: 1}, {label: 1}]
+
+    run(check())
+
+
 def test_refusals_and_requests_are_counted() -> None:
     async def check() -> None:
         async with open_http() as house, Native(house) as native:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from jackalope.broker.engine import Turn
+from jackalope.broker.telemetry.key_limits import LimitMeter
 from jackalope.core import Core
 from jackalope.core.commands import (
     AnyCommand,
@@ -43,10 +44,12 @@ from jackalope.core.records import (
     AttemptFinished,
     QueueDeleted,
     RequestJoined,
+    SignalRequested,
     TaskMoved,
     TaskReplaced,
     TaskSubmitted,
 )
+from jackalope.core.records.limits import GatesClosed
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import JOINED, How, how_run
 from jackalope.core.state.queue import Queue
@@ -253,6 +256,7 @@ class Meter:
         self._gathered: list[tuple[Turn, int]] = []  # Turns that are not counted yet.
         self._open: Readings = {}  # Since the last `close`.
         self._closed: Readings = {}  # Before that.
+        self.limits = LimitMeter()
         self._types: set[str] = set()
         self._core: Core | None = None
         self._readings: dict[Queue, dict[str, Reading]] = {}
@@ -390,6 +394,16 @@ class Meter:
             task = self._tasks.get(record.task)
             if task is not None:
                 _count_state(self._reading(task.queue, task.name), record)
+                if record.event is Event.KILL:
+                    self.limits.count_cancelled(record, self._tasks)
+
+    def _count_signals(self, records: list[SignalRequested]) -> None:
+        for record in records:
+            self.limits.count_cancelled(record, self._tasks)
+
+    def _count_closed(self, records: list[GatesClosed]) -> None:
+        for record in records:
+            self.limits.count_closed(record)
 
     def _count_joins(self, records: list[RequestJoined]) -> None:
         for record in records:
@@ -545,6 +559,8 @@ _COUNTERS: tuple[tuple[type, Callable[[Meter, list[Any]], None]], ...] = (
     (AttemptFinished, Meter._count_finishes),  # noqa: SLF001
     (AttemptEnded, Meter._count_ends),  # noqa: SLF001
     (TaskMoved, Meter._count_moves),  # noqa: SLF001
+    (SignalRequested, Meter._count_signals),  # noqa: SLF001
+    (GatesClosed, Meter._count_closed),  # noqa: SLF001
     (RequestJoined, Meter._count_joins),  # noqa: SLF001
     (TaskReplaced, Meter._count_replaced),  # noqa: SLF001
     (AnswerUsed, Meter._count_hits),  # noqa: SLF001

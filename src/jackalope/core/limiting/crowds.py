@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from jackalope.core.context import Context
 from jackalope.core.lifecycle import Event
-from jackalope.core.shapes.limit import OnFull
+from jackalope.core.shapes.limit import BY_LIMIT, OnFull
 from jackalope.core.state.gates import Gate
 from jackalope.core.task import Task, lease_of
 from jackalope.core.tasks.actions import kill
@@ -33,7 +33,7 @@ def _thin_out(ctx: Context, gate: Gate) -> None:
     else:
         running = _running(ctx, gate)
         leaving = [*queued[: max(0, excess - len(running))], *running[:excess]]
-    by = f"limit {gate.name[0]}"
+    by = BY_LIMIT + gate.name[0]
     for task in leaving:
         if ctx.act(task, Event.KILL, by) is None:
             kill(ctx, task, by, _why(gate))

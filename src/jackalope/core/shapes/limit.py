@@ -26,6 +26,9 @@ _Tokens = Annotated[int, Bounds(0, RATE_MAX)]
 #: The longest period, so that a bucket fits into 64 bits.
 PERIOD_US_MAX = 31 * DAY
 
+#: Who cancels a task because a limit is full, as records have it: this, and the limit's name.
+BY_LIMIT = "limit "
+
 #: What has no bound on how many run at once.
 UNBOUNDED = -1
 

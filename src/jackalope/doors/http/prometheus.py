@@ -37,6 +37,7 @@ from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.config.schema import Names
 from jackalope.broker.logs.keeper import LogCounts
 from jackalope.broker.telemetry.gauges import Census, take_census
+from jackalope.broker.telemetry.key_limits import LimitName, LimitReading
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
 from jackalope.broker.views.schedules import NO_SCHEDULES, ScheduleCensus, count_schedules
 from jackalope.broker.views.workers import PoolCensus, count_pools
@@ -177,6 +178,7 @@ class Numbers(msgspec.Struct):
     deliveries: dict[str, int] = {}
     logs: LogCounts = msgspec.field(default_factory=LogCounts)
     log_bytes: int = 0
+    limits: dict[LimitName, LimitReading] = {}
 
 
 @routes.get("/metrics", "read_tasks")
@@ -211,6 +213,7 @@ def look(door: HttpDoor) -> Numbers:
         skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
     numbers.schedules = count_schedules(broker.engine.core)
+    numbers.limits = broker.meter.limits.take(broker.engine.core.book.namespaces)
     numbers.deliveries = broker.meter.deliveries
     numbers.logs, numbers.log_bytes = broker.logs.counts, broker.logs.stored_bytes
     if forwarding is not None:
@@ -331,6 +334,7 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
     about, tiers = "Ready tasks by tier of priority.", numbers.census.tiers
     yield _gauge("jackalope_ready_tasks", about, tiers, "tier")
     yield from _of_schedules(numbers.schedules)
+    yield from _of_limits(numbers.limits)
     about = "Deliveries of callbacks; those that `failed` are tried again."
     deliveries = {(outcome,): count for outcome, count in numbers.deliveries.items()}
     yield _counter("jackalope_callbacks", about, deliveries, "outcome")
@@ -343,6 +347,20 @@ def _of_schedules(census: ScheduleCensus) -> Iterator[Metric]:
     yield _counter("jackalope_schedule_fires", about, census.fired, "namespace")
     about = "Slots of schedules that were passed over."
     yield _counter("jackalope_schedule_missed", about, census.missed, "namespace")
+
+
+def _of_limits(limits: dict[LimitName, LimitReading]) -> Iterator[Metric]:
+    labels = ("namespace", "limit")
+    for field, about in (
+        ("in_flight", "Tasks that hold a slot of a limit by key."),
+        ("waiting", "Ready tasks that a limit by key counts."),
+    ):
+        yield _gauge(f"jackalope_limit_{field}", about, _of(limits, field), *labels)
+    for field, about in (
+        ("throttled", "Attempts of which workers reported that they came too soon."),
+        ("cancelled", "Tasks cancelled because a limit was full, with their children."),
+    ):
+        yield _counter(f"jackalope_limit_{field}", about, _of(limits, field), *labels)
 
 
 def _of_storage(numbers: Numbers) -> Iterator[Metric]:
