@@ -63,6 +63,7 @@ CALLS: dict[str, list[dict[str, Any]]] = {
     "ListQueues": [{}],
     "GetQueue": _QUEUES,
     "ListLimits": [{}],
+    "ListKeyLimits": [{}],
     "ListContracts": [{}, {"queue": "zebra-queue"}],
     "ListSchedules": [{}, {"text": "zebra"}],
     "GetSchedule": [{"name": "zebra-schedule"}],

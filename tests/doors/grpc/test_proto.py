@@ -19,6 +19,7 @@ from jackalope.core.refusals import Code
 from jackalope.core.settings import keys_of
 from jackalope.core.shapes.callback import Callback, CallbackOn, End, Trigger, TriggerPayload
 from jackalope.core.shapes.flow import OnFailure
+from jackalope.core.shapes.limit import LimitSettings, OnFull
 from jackalope.core.shapes.pace import Pacing
 from jackalope.core.shapes.request import How, Same
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind
@@ -211,6 +212,7 @@ def test_protoc_describes_the_same() -> None:
         ("CallbackOn", CallbackOn),
         ("End", End),
         ("TriggerPayload", TriggerPayload),
+        ("OnFull", OnFull),
     ],
 )
 def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:
@@ -226,6 +228,7 @@ def test_every_word_of_the_core_is_there(name: str, words: Any) -> None:
         (pb.QueuePolicy, Policy, set()),
         (pb.Callback, Callback, {"task_id"}),
         (pb.Trigger, Trigger, set()),
+        (pb.KeyLimitSettings, LimitSettings, set()),
     ],
 )
 def test_every_field_of_the_core_is_there(message: Any, shape: Any, more: set[str]) -> None:

@@ -95,7 +95,7 @@ def test_a_limit_holds_tasks_back() -> None:
             await worker.ask(heartbeat=pb.Heartbeat())
             assert worker.has_nothing()
             listed = (await limits.ListLimits(pb.ListLimitsRequest())).limits
-            assert [(each.tag, each.limit, each.in_flight) for each in listed] == [("gpu", 1, 1)]
+            assert [(e.tag, e.limit, e.in_flight, e.waiting) for e in listed] == [("gpu", 1, 1, 1)]
             await limits.DeleteLimit(pb.DeleteLimitRequest(tag="gpu"))
             assert len(await worker.take()) == 1
             assert not (await limits.ListLimits(pb.ListLimitsRequest())).limits

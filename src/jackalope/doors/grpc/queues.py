@@ -1,4 +1,4 @@
-"""Queues over gRPC: their policies, pauses and batches; and the limits of tags."""
+"""Queues over gRPC: their policies, pauses and batches."""
 
 from __future__ import annotations
 
@@ -10,26 +10,18 @@ from google.protobuf.struct_pb2 import Struct
 from jackalope.broker import queries
 from jackalope.broker.client_session import of_kind
 from jackalope.broker.queries import About, Refused
-from jackalope.core.commands import DeclareQueue, DeleteQueue, LimitTag, PauseQueue, ResumeQueue
+from jackalope.core.commands import DeclareQueue, DeleteQueue, PauseQueue, ResumeQueue
 from jackalope.core.effects import Declared
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.policy import Done, OnLost, OnRestart, Policy
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.settings import as_data, keys_of
 from jackalope.core.shapes.callback import End, Trigger, TriggerPayload
 from jackalope.core.shapes.contract import OnMisfit
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.task_messages import SAME, callbacks_of, callbacks_shown, counts_shown
-from jackalope.doors.grpc.values import (
-    Words,
-    from_duration,
-    from_struct,
-    to_duration,
-    to_struct,
-    to_time,
-)
+from jackalope.doors.grpc.values import Words, changes_in, from_struct, shown_as, to_struct, to_time
 from jackalope.wire.views import BatchView, QueueView
 
 _PAGE_DEFAULT = 100
@@ -47,14 +39,19 @@ _WORDS: dict[str, Words[Any]] = {
 _END = Words(pb.End, End)
 _TRIGGER_PAYLOAD = Words(pb.TriggerPayload, TriggerPayload)
 
-#: The fields that are lists, each in a message of its own, so that one can be set to nothing.
-_LISTS_IN: dict[str, Callable[[pb.QueuePolicy], object]] = {
+#: The fields that are words or lists: how they come in. Each list has a message of its own, so that
+#: one can be set to nothing.
+_IN: dict[str, Callable[[pb.QueuePolicy], object]] = {
+    **{key: words.reader(key) for key, words in _WORDS.items()},
     "callbacks": lambda policy: callbacks_of(policy.callbacks.callbacks),
     "triggers": lambda policy: tuple(map(_trigger_of, enumerate(policy.triggers.triggers))),
     "fair_weights": lambda policy: dict(policy.fair_weights.weights),
     "needs": lambda policy: from_struct(policy.needs, "needs"),
 }
-_LISTS_OUT: dict[str, Callable[[Any], Any]] = {
+
+#: And how they go out.
+_OUT: dict[str, Callable[[Any], Any]] = {
+    **{key: words.number for key, words in _WORDS.items()},
     "callbacks": lambda callbacks: pb.Callbacks(callbacks=callbacks_shown(callbacks)),
     "triggers": lambda triggers: pb.Triggers(triggers=map(_trigger_shown, triggers)),
     "fair_weights": lambda weights: pb.FairWeights(weights=weights),
@@ -64,22 +61,10 @@ _LISTS_OUT: dict[str, Callable[[Any], Any]] = {
 
 def changes_of(policy: pb.QueuePolicy) -> dict[str, object]:
     """Return the fields that are set, as the core takes them."""
-    changes: dict[str, object] = {}
-    for key, field in keys_of(Policy).items():
-        if not policy.HasField(key):
-            continue
-        try:
-            if field.name.endswith("_us"):
-                changes[field.name] = from_duration(policy, key)
-            elif key in _WORDS:
-                changes[key] = _WORDS[key].required(getattr(policy, key), key)
-            elif key in _LISTS_IN:
-                changes[key] = as_data(_LISTS_IN[key](policy))
-            else:
-                changes[key] = getattr(policy, key)
-        except BadField as bad:
-            raise bad.below("policy") from None
-    return changes
+    try:
+        return changes_in(policy, Policy, _IN)
+    except BadField as bad:
+        raise bad.below("policy") from None
 
 
 def _trigger_of(numbered: tuple[int, pb.Trigger]) -> Trigger:
@@ -108,16 +93,7 @@ def _trigger_shown(trigger: Trigger) -> pb.Trigger:
 
 
 def policy_shown(policy: Policy) -> pb.QueuePolicy:
-    values: dict[str, Any] = {}
-    for key, field in keys_of(Policy).items():
-        value = getattr(policy, field.name)
-        if field.name.endswith("_us"):
-            values[key] = to_duration(value)
-        elif key in _LISTS_OUT:
-            values[key] = _LISTS_OUT[key](value)
-        else:
-            values[key] = _WORDS[key].number(value) if key in _WORDS else value
-    return pb.QueuePolicy(**values)
+    return shown_as(pb.QueuePolicy, policy, _OUT)
 
 
 def _queue_shown(view: QueueView) -> pb.Queue:
@@ -174,28 +150,6 @@ class QueueService:
     ) -> pb.ResumeQueueResponse:
         await call.ask(ResumeQueue(queue=request.queue))
         return pb.ResumeQueueResponse()
-
-
-class LimitService:
-    """Limits of tags."""
-
-    async def list_limits(self, call: Call, _: pb.ListLimitsRequest) -> pb.ListLimitsResponse:
-        views = await call.view(queries.limits)
-        return pb.ListLimitsResponse(
-            limits=[
-                pb.Limit(tag=each.tag, limit=each.limit, in_flight=each.in_flight) for each in views
-            ]
-        )
-
-    async def set_limit(self, call: Call, request: pb.SetLimitRequest) -> pb.SetLimitResponse:
-        await call.ask(LimitTag(tag=request.tag, limit=request.limit))
-        return pb.SetLimitResponse()
-
-    async def delete_limit(
-        self, call: Call, request: pb.DeleteLimitRequest
-    ) -> pb.DeleteLimitResponse:
-        await call.ask(LimitTag(tag=request.tag, limit=-1))
-        return pb.DeleteLimitResponse()
 
 
 class BatchService:

@@ -23,7 +23,6 @@ from jackalope.core.commands.schedules import (
 )
 from jackalope.core.effects import SlotsRun
 from jackalope.core.ids import id_text
-from jackalope.core.settings import keys_of
 from jackalope.core.shapes.schedule import CatchUp, Missed, Overlap, RunKind, ScheduleSettings
 from jackalope.doors.grpc.calls import Call
 from jackalope.doors.grpc.errors import BadField
@@ -31,13 +30,13 @@ from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.task_messages import SAME, STATES, retry_of, retry_shown
 from jackalope.doors.grpc.values import (
     Words,
-    from_duration,
+    changes_in,
     from_struct,
     from_time,
     maybe_id,
     refusal_shown,
+    shown_as,
     time_of,
-    to_duration,
     to_struct,
     to_time,
 )
@@ -61,8 +60,8 @@ _IN: dict[str, Callable[[pb.ScheduleSettings], object]] = {
     ),
     "start": lambda given: _moment(given, "start"),
     "end": lambda given: _moment(given, "end"),
-    "overlap": lambda given: _OVERLAP.required(given.overlap, "overlap"),
-    "catch_up": lambda given: _CATCH_UP.required(given.catch_up, "catch_up"),
+    "overlap": _OVERLAP.reader("overlap"),
+    "catch_up": _CATCH_UP.reader("catch_up"),
 }
 
 #: And how they go out.
@@ -91,29 +90,14 @@ def _times(moments: Iterable[int]) -> list[Timestamp]:
 
 def changes_of(given: Any) -> dict[str, object]:
     """Return the settings that are set, as the core takes them, which checks them."""
-    changes: dict[str, object] = {}
-    for key, field in keys_of(ScheduleSettings).items():
-        if not given.HasField(key):
-            continue
-        try:
-            if field.name.endswith("_us"):
-                changes[field.name] = from_duration(given, key)
-            else:
-                changes[key] = _IN[key](given) if key in _IN else getattr(given, key)
-        except BadField as bad:
-            raise bad.below("settings") from None
-    return changes
+    try:
+        return changes_in(given, ScheduleSettings, _IN)
+    except BadField as bad:
+        raise bad.below("settings") from None
 
 
 def settings_shown(settings: ScheduleSettings) -> pb.ScheduleSettings:
-    values: dict[str, Any] = {}
-    for key, field in keys_of(ScheduleSettings).items():
-        value = getattr(settings, field.name)
-        if field.name.endswith("_us"):
-            values[key] = to_duration(value)
-        else:
-            values[key] = _OUT[key](value) if key in _OUT else value
-    return pb.ScheduleSettings(**values)
+    return shown_as(pb.ScheduleSettings, settings, _OUT)
 
 
 def _run_shown(run: RunView) -> pb.ScheduleRun:

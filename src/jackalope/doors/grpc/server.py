@@ -33,9 +33,10 @@ from jackalope.doors.grpc.blobs import BlobService, Uploads
 from jackalope.doors.grpc.calls import handlers_of
 from jackalope.doors.grpc.contracts import ContractService
 from jackalope.doors.grpc.flows import FlowService
+from jackalope.doors.grpc.limits import LimitService
 from jackalope.doors.grpc.messages import MessageService
 from jackalope.doors.grpc.outbox import Outbox
-from jackalope.doors.grpc.queues import BatchService, LimitService, QueueService
+from jackalope.doors.grpc.queues import BatchService, QueueService
 from jackalope.doors.grpc.schedules import ScheduleService
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 from jackalope.doors.grpc.tasks import TaskService

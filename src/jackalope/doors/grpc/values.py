@@ -7,7 +7,7 @@ of its field; a value that is not set is the core's own word for that.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -21,11 +21,13 @@ from jackalope.core.durations import NEVER, SECOND
 from jackalope.core.ids import NO_TASK, TaskId, as_task_id, id_text
 from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.refusals import Code, QuotaRefusal, Refusal
+from jackalope.core.settings import as_data, keys_of
 from jackalope.core.values import shape_problem
 from jackalope.doors.grpc.errors import BadField
 from jackalope.doors.grpc.stubs import jackalope_pb2 as pb
 
 E = TypeVar("E", bound=StrEnum)
+M = TypeVar("M")
 
 _NANOS = 1_000_000_000
 #: The last second that a Timestamp has, and the longest Duration: 10,000 years.
@@ -69,6 +71,10 @@ class Words(Generic[E]):
         if found is None:
             raise BadField(field, f"must be set; use {self._names}")
         return found
+
+    def reader(self, field: str) -> Callable[[Any], E]:
+        """Return what reads the word of a field of a message, which must be set."""
+        return lambda message: self.required(getattr(message, field), field)
 
     def each(self, numbers: Iterable[int], field: str) -> tuple[E, ...]:
         return tuple(
@@ -152,6 +158,41 @@ def from_duration(message: Any, field: str, default_us: int = 0) -> int:
         return NEVER
     duration_us: int = given.seconds * SECOND + given.nanos // 1_000
     return duration_us
+
+
+# Settings: a message with the fields of a struct, of which those that are set are to change.
+
+
+def changes_in(
+    given: Any, shape: type[msgspec.Struct], readers: Mapping[str, Callable[[Any], object]]
+) -> dict[str, object]:
+    """Return the settings that are set, as the core takes them, which checks them.
+
+    `readers` are for fields that are neither as in the core nor durations, by key.
+    """
+    changes: dict[str, object] = {}
+    for key, field in keys_of(shape).items():
+        if not given.HasField(key):
+            continue
+        if field.name.endswith("_us"):
+            changes[field.name] = from_duration(given, key)
+        else:
+            changes[key] = as_data(readers[key](given) if key in readers else getattr(given, key))
+    return changes
+
+
+def shown_as(
+    message: type[M], settings: msgspec.Struct, writers: Mapping[str, Callable[[Any], Any]]
+) -> M:
+    """Return settings as a message. `writers` are by key, as the readers of `changes_in`."""
+    values: dict[str, Any] = {}
+    for key, field in keys_of(type(settings)).items():
+        value = getattr(settings, field.name)
+        if field.name.endswith("_us"):
+            values[key] = to_duration(value)
+        else:
+            values[key] = writers[key](value) if key in writers else value
+    return message(**values)
 
 
 # Free values.

@@ -235,6 +235,14 @@ class Done(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DONE_PROCESSED: _ClassVar[Done]
     DONE_RECEIVED: _ClassVar[Done]
 
+class OnFull(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_FULL_UNSPECIFIED: _ClassVar[OnFull]
+    ON_FULL_WAIT: _ClassVar[OnFull]
+    ON_FULL_CANCEL_NEWEST: _ClassVar[OnFull]
+    ON_FULL_CANCEL_OLDEST: _ClassVar[OnFull]
+    ON_FULL_CANCEL_RUNNING: _ClassVar[OnFull]
+
 class Overlap(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OVERLAP_UNSPECIFIED: _ClassVar[Overlap]
@@ -454,6 +462,11 @@ ON_MISFIT_OFF: OnMisfit
 DONE_UNSPECIFIED: Done
 DONE_PROCESSED: Done
 DONE_RECEIVED: Done
+ON_FULL_UNSPECIFIED: OnFull
+ON_FULL_WAIT: OnFull
+ON_FULL_CANCEL_NEWEST: OnFull
+ON_FULL_CANCEL_OLDEST: OnFull
+ON_FULL_CANCEL_RUNNING: OnFull
 OVERLAP_UNSPECIFIED: Overlap
 OVERLAP_ALLOW: Overlap
 OVERLAP_SKIP: Overlap
@@ -1968,14 +1981,16 @@ class ResumeQueueResponse(_message.Message):
     def __init__(self) -> None: ...
 
 class Limit(_message.Message):
-    __slots__ = ("tag", "limit", "in_flight")
+    __slots__ = ("tag", "limit", "in_flight", "waiting")
     TAG_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     tag: str
     limit: int
     in_flight: int
-    def __init__(self, tag: _Optional[str] = ..., limit: _Optional[int] = ..., in_flight: _Optional[int] = ...) -> None: ...
+    waiting: int
+    def __init__(self, tag: _Optional[str] = ..., limit: _Optional[int] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ...) -> None: ...
 
 class ListLimitsRequest(_message.Message):
     __slots__ = ()
@@ -2006,6 +2021,103 @@ class DeleteLimitRequest(_message.Message):
     def __init__(self, tag: _Optional[str] = ...) -> None: ...
 
 class DeleteLimitResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class KeyNames(_message.Message):
+    __slots__ = ("names",)
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class KeyLimitSettings(_message.Message):
+    __slots__ = ("queue", "task", "keys", "concurrency", "rate", "per", "burst", "cost", "cost_key", "on_full")
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
+    RATE_FIELD_NUMBER: _ClassVar[int]
+    PER_FIELD_NUMBER: _ClassVar[int]
+    BURST_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
+    COST_KEY_FIELD_NUMBER: _ClassVar[int]
+    ON_FULL_FIELD_NUMBER: _ClassVar[int]
+    queue: str
+    task: str
+    keys: KeyNames
+    concurrency: int
+    rate: int
+    per: _duration_pb2.Duration
+    burst: int
+    cost: int
+    cost_key: str
+    on_full: OnFull
+    def __init__(self, queue: _Optional[str] = ..., task: _Optional[str] = ..., keys: _Optional[_Union[KeyNames, _Mapping]] = ..., concurrency: _Optional[int] = ..., rate: _Optional[int] = ..., per: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., burst: _Optional[int] = ..., cost: _Optional[int] = ..., cost_key: _Optional[str] = ..., on_full: _Optional[_Union[OnFull, str]] = ...) -> None: ...
+
+class Gate(_message.Message):
+    __slots__ = ("values", "in_flight", "waiting", "opens_at")
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    OPENS_AT_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.RepeatedScalarFieldContainer[str]
+    in_flight: int
+    waiting: int
+    opens_at: _timestamp_pb2.Timestamp
+    def __init__(self, values: _Optional[_Iterable[str]] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., opens_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class KeyLimit(_message.Message):
+    __slots__ = ("name", "settings", "in_flight", "waiting", "opens_at", "gate_count", "gates")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    OPENS_AT_FIELD_NUMBER: _ClassVar[int]
+    GATE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    GATES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    settings: KeyLimitSettings
+    in_flight: int
+    waiting: int
+    opens_at: _timestamp_pb2.Timestamp
+    gate_count: int
+    gates: _containers.RepeatedCompositeFieldContainer[Gate]
+    def __init__(self, name: _Optional[str] = ..., settings: _Optional[_Union[KeyLimitSettings, _Mapping]] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., opens_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., gate_count: _Optional[int] = ..., gates: _Optional[_Iterable[_Union[Gate, _Mapping]]] = ...) -> None: ...
+
+class ListKeyLimitsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListKeyLimitsResponse(_message.Message):
+    __slots__ = ("key_limits",)
+    KEY_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    key_limits: _containers.RepeatedCompositeFieldContainer[KeyLimit]
+    def __init__(self, key_limits: _Optional[_Iterable[_Union[KeyLimit, _Mapping]]] = ...) -> None: ...
+
+class DeclareKeyLimitsRequest(_message.Message):
+    __slots__ = ("key_limits",)
+    class KeyLimitsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: KeyLimitSettings
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[KeyLimitSettings, _Mapping]] = ...) -> None: ...
+    KEY_LIMITS_FIELD_NUMBER: _ClassVar[int]
+    key_limits: _containers.MessageMap[str, KeyLimitSettings]
+    def __init__(self, key_limits: _Optional[_Mapping[str, KeyLimitSettings]] = ...) -> None: ...
+
+class DeclareKeyLimitsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DeleteKeyLimitRequest(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
+class DeleteKeyLimitResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 

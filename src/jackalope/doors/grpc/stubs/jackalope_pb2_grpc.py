@@ -1138,7 +1138,8 @@ class QueueService:
 
 
 class LimitServiceStub:
-    """Limits: how many tasks with a tag may be leased at once.
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
     """
 
     def __init__(self, channel):
@@ -1162,10 +1163,26 @@ class LimitServiceStub:
                 request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitRequest.SerializeToString,
                 response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitResponse.FromString,
                 _registered_method=True)
+        self.ListKeyLimits = channel.unary_unary(
+                '/jackalope.v1.LimitService/ListKeyLimits',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsResponse.FromString,
+                _registered_method=True)
+        self.DeclareKeyLimits = channel.unary_unary(
+                '/jackalope.v1.LimitService/DeclareKeyLimits',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsResponse.FromString,
+                _registered_method=True)
+        self.DeleteKeyLimit = channel.unary_unary(
+                '/jackalope.v1.LimitService/DeleteKeyLimit',
+                request_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitRequest.SerializeToString,
+                response_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitResponse.FromString,
+                _registered_method=True)
 
 
 class LimitServiceServicer:
-    """Limits: how many tasks with a tag may be leased at once.
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
     """
 
     def ListLimits(self, request, context):
@@ -1189,6 +1206,28 @@ class LimitServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListKeyLimits(self, request, context):
+        """List the limits by key of the namespace, their use, and when they open.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeclareKeyLimits(self, request, context):
+        """Create limits by key or change their settings: all of them, or none. Fields that are not set
+        stay as they are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteKeyLimit(self, request, context):
+        """Delete a limit by key. What waits for it alone can start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LimitServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -1207,6 +1246,21 @@ def add_LimitServiceServicer_to_server(servicer, server):
                     request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitRequest.FromString,
                     response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitResponse.SerializeToString,
             ),
+            'ListKeyLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeyLimits,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsResponse.SerializeToString,
+            ),
+            'DeclareKeyLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareKeyLimits,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsResponse.SerializeToString,
+            ),
+            'DeleteKeyLimit': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteKeyLimit,
+                    request_deserializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitRequest.FromString,
+                    response_serializer=jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'jackalope.v1.LimitService', rpc_method_handlers)
@@ -1216,7 +1270,8 @@ def add_LimitServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class LimitService:
-    """Limits: how many tasks with a tag may be leased at once.
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
     """
 
     @staticmethod
@@ -1290,6 +1345,87 @@ class LimitService:
             '/jackalope.v1.LimitService/DeleteLimit',
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitRequest.SerializeToString,
             jackalope_dot_v1_dot_jackalope__pb2.DeleteLimitResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeyLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.LimitService/ListKeyLimits',
+            jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.ListKeyLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareKeyLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.LimitService/DeclareKeyLimits',
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeclareKeyLimitsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteKeyLimit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/jackalope.v1.LimitService/DeleteKeyLimit',
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitRequest.SerializeToString,
+            jackalope_dot_v1_dot_jackalope__pb2.DeleteKeyLimitResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -395,7 +395,9 @@ class QueueServiceServicer(metaclass=_abc_1.ABCMeta):
 def add_QueueServiceServicer_to_server(servicer: QueueServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class LimitServiceStub:
-    """Limits: how many tasks with a tag may be leased at once."""
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -407,10 +409,20 @@ class LimitServiceStub:
     """Limit a tag."""
     DeleteLimit: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteLimitRequest, _jackalope_pb2.DeleteLimitResponse]
     """Remove the limit of a tag."""
+    ListKeyLimits: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.ListKeyLimitsRequest, _jackalope_pb2.ListKeyLimitsResponse]
+    """List the limits by key of the namespace, their use, and when they open."""
+    DeclareKeyLimits: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareKeyLimitsRequest, _jackalope_pb2.DeclareKeyLimitsResponse]
+    """Create limits by key or change their settings: all of them, or none. Fields that are not set
+    stay as they are.
+    """
+    DeleteKeyLimit: _grpc.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteKeyLimitRequest, _jackalope_pb2.DeleteKeyLimitResponse]
+    """Delete a limit by key. What waits for it alone can start."""
 
 @_typing.type_check_only
 class LimitServiceAsyncStub(LimitServiceStub):
-    """Limits: how many tasks with a tag may be leased at once."""
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListLimits: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListLimitsRequest, _jackalope_pb2.ListLimitsResponse]  # type: ignore[assignment]
@@ -419,9 +431,19 @@ class LimitServiceAsyncStub(LimitServiceStub):
     """Limit a tag."""
     DeleteLimit: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteLimitRequest, _jackalope_pb2.DeleteLimitResponse]  # type: ignore[assignment]
     """Remove the limit of a tag."""
+    ListKeyLimits: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.ListKeyLimitsRequest, _jackalope_pb2.ListKeyLimitsResponse]  # type: ignore[assignment]
+    """List the limits by key of the namespace, their use, and when they open."""
+    DeclareKeyLimits: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeclareKeyLimitsRequest, _jackalope_pb2.DeclareKeyLimitsResponse]  # type: ignore[assignment]
+    """Create limits by key or change their settings: all of them, or none. Fields that are not set
+    stay as they are.
+    """
+    DeleteKeyLimit: _aio.UnaryUnaryMultiCallable[_jackalope_pb2.DeleteKeyLimitRequest, _jackalope_pb2.DeleteKeyLimitResponse]  # type: ignore[assignment]
+    """Delete a limit by key. What waits for it alone can start."""
 
 class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Limits: how many tasks with a tag may be leased at once."""
+    """Limits: how many tasks with a tag, or with the same keys, may be leased at once, and how many of
+    the latter may start in a span of time.
+    """
 
     @_abc_1.abstractmethod
     def ListLimits(
@@ -446,6 +468,32 @@ class LimitServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_jackalope_pb2.DeleteLimitResponse, _abc.Awaitable[_jackalope_pb2.DeleteLimitResponse]]:
         """Remove the limit of a tag."""
+
+    @_abc_1.abstractmethod
+    def ListKeyLimits(
+        self,
+        request: _jackalope_pb2.ListKeyLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.ListKeyLimitsResponse, _abc.Awaitable[_jackalope_pb2.ListKeyLimitsResponse]]:
+        """List the limits by key of the namespace, their use, and when they open."""
+
+    @_abc_1.abstractmethod
+    def DeclareKeyLimits(
+        self,
+        request: _jackalope_pb2.DeclareKeyLimitsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeclareKeyLimitsResponse, _abc.Awaitable[_jackalope_pb2.DeclareKeyLimitsResponse]]:
+        """Create limits by key or change their settings: all of them, or none. Fields that are not set
+        stay as they are.
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteKeyLimit(
+        self,
+        request: _jackalope_pb2.DeleteKeyLimitRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jackalope_pb2.DeleteKeyLimitResponse, _abc.Awaitable[_jackalope_pb2.DeleteKeyLimitResponse]]:
+        """Delete a limit by key. What waits for it alone can start."""
 
 def add_LimitServiceServicer_to_server(servicer: LimitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
