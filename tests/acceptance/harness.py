@@ -39,10 +39,12 @@ class House:
         self.broker = self._start("broker", "serve", "--no-http", "--data", data)
         wait_until(lambda: _answers(self.port), "the broker answers")
 
-    def start_worker(self, name: str, queues: str, concurrency: int = 10, *more: str) -> Process:
+    def start_worker(
+        self, name: str, queues: str, concurrency: int = 10, *more: str, app: str = _APP
+    ) -> Process:
         """Start a worker."""
         options = ["--queues", queues, "--concurrency", str(concurrency), "--name", name, *more]
-        self.workers[name] = self._start(name, "worker", _APP, *options)
+        self.workers[name] = self._start(name, "worker", app, *options)
         return self.workers[name]
 
     def kill(self, process: Process | None) -> None:

@@ -248,6 +248,7 @@ class Membership:
         is_new = not self._joined.is_set()
         if is_new:
             workload.reports.suspend()
+            self._declare_limits(connection)  # Before the first task is assigned.
         self._slots_told = workload.slots
         sent = now()
 
@@ -303,7 +304,6 @@ class Membership:
                 self._workload.reports.resume(
                     connection, self._workload.attempts, keeps_logs=connection.welcome.logs
                 )
-                self._declare_limits(connection)
                 self._declare_schedules(connection)
                 self._declare_contracts(connection)
 
@@ -311,7 +311,8 @@ class Membership:
         """Declare the limits of the tasks once, so that a reconnect undoes no live change."""
 
         def answered(_: Any, error: JackalopeError | None) -> None:
-            self._has_limited = error is None
+            is_refused = isinstance(error, Rejected) and error.code not in PASSING
+            self._has_limited = error is None or is_refused
             if error is not None:
                 advice = (
                     "declare them with app.declare_limits() and the API key of an administrator"
