@@ -133,6 +133,23 @@ export class RetryLater extends JackalopeError {
   }
 }
 
+/**
+ * Raised by a task that came too soon, such as after a status 429. No task with this value of the key starts until
+ * then, and then this one again. It counts as no failure.
+ */
+export class Throttled extends JackalopeError {
+  override name = "Throttled";
+
+  constructor(
+    /** The key of a limit, or the name of a limit. */
+    readonly key: string,
+    readonly afterMs: number,
+    message = "",
+  ) {
+    super(message);
+  }
+}
+
 /** The reason of a task's `AbortSignal`: why it is to stop. */
 export class Stopped extends JackalopeError {
   override name = "Stopped";

@@ -26,11 +26,13 @@ export {
   RetryLater,
   Stopped,
   TaskFailed,
+  Throttled,
   TimedOut,
   type RefusalCode,
   type RemoteError,
 } from "./errors.js";
 export { newTaskId } from "./ids.js";
+export type { Limit } from "./limits.js";
 export { NodeError, type Input } from "./inputs.js";
 export type { Amount, Labels, Needs, Placement } from "./needs.js";
 export type { Content } from "./values.js";

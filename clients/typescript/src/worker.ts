@@ -14,10 +14,11 @@ import { setTimeout as pause } from "node:timers/promises";
 
 import type { Reach } from "./address.js";
 import type { BlobRef, Connection } from "./connection.js";
-import { ConnectionLost, JackalopeError, Refused, Reject, RetryLater, Stopped } from "./errors.js";
+import { ConnectionLost, JackalopeError, Refused, Reject, RetryLater, Stopped, Throttled } from "./errors.js";
 import { Kind } from "./frames.js";
 import { idText } from "./ids.js";
 import { type Input, replaceReferences } from "./inputs.js";
+import { type Limit, settingsOf } from "./limits.js";
 import { type Amount, resourcesOf } from "./needs.js";
 import { Session } from "./session.js";
 import { decodeCall, encodeResult, type Content } from "./values.js";
@@ -79,6 +80,8 @@ export interface WorkerOptions extends Reach {
   resources?: Readonly<Record<string, Amount>>;
   /** What the tasks take, by their names; the broker refuses calls that do not fit. */
   contracts?: Readonly<Record<string, Contract>>;
+  /** The limits by key that hold for the tasks, by name; declared once, if the API key permits it. */
+  limits?: Readonly<Record<string, Limit>>;
   /** Where a line goes about what happens; nowhere by default. */
   log?: (line: string) => void;
 }
@@ -134,6 +137,7 @@ export class Worker {
   #joined: Connection | null = null;
   #isLeaving = false;
   #isFlushing = false;
+  #hasLimited = false;
   #generation = 0;
   #beating: NodeJS.Timeout | undefined;
   #settled: () => void = () => {};
@@ -214,6 +218,7 @@ export class Worker {
     const slots = this.#isLeaving ? 0 : concurrency;
     const fields = [this.name, queues, keys, slots, { language: "javascript", ...labels }, holding];
     const times = [leaseMs * 1000, graceMs * 1000, this.#generation];
+    this.#limit(connection); // Before the first task is assigned.
     try {
       const body = (await connection.request(Kind.JOIN, [...fields, ...times, true, -1, Object.keys(tasks), "", resourcesOf(resources)])) as { drop: [Uint8Array, number][] };
       this.#joined = connection;
@@ -226,6 +231,18 @@ export class Worker {
     } catch (error) {
       await this.#notLetIn(connection, error as JackalopeError);
     }
+  }
+
+  /** Declare the limits of the tasks once, so that coming back undoes no live change. */
+  #limit(connection: Connection): void {
+    const { limits = {} } = this.#options;
+    if (this.#hasLimited || Object.keys(limits).length === 0) return;
+    const settings = Object.fromEntries(Object.entries(limits).map(([name, limit]) => [name, settingsOf(limit)]));
+    this.#hasLimited = true;
+    connection.request(Kind.MANAGE, ["declare_limits", { limits: settings }]).catch((error: Error) => {
+      if (error instanceof ConnectionLost) this.#hasLimited = false;
+      this.#log(`limits not declared: ${error.message}`);
+    });
   }
 
   /** Declare what the tasks take, whenever the worker has joined. */
@@ -311,9 +328,11 @@ export class Worker {
     const { signal } = attempt.stop;
     if (signal.aborted) return this.#ended(attempt, signal.reason.why === "released" ? "released" : "stopped");
     const { name = "Error", message = String(error), stack = "" } = error instanceof Error ? error : {};
-    const verdict = error instanceof Reject ? "reject" : "retry";
-    const afterUs = error instanceof RetryLater ? Math.max(1, Math.round(error.afterMs * 1000)) : 0;
-    this.#ended(attempt, "failed", [[name, message, stack], verdict, afterUs]);
+    const isTimed = error instanceof RetryLater || error instanceof Throttled;
+    const afterUs = isTimed ? Math.max(1, Math.round(error.afterMs * 1000)) : 0;
+    const verdict = error instanceof Reject ? "reject" : error instanceof Throttled ? "throttled" : "retry";
+    const throttled = error instanceof Throttled ? [false, error.key] : [];
+    this.#ended(attempt, "failed", [[name, message, stack], verdict, afterUs, ...throttled]);
   }
 
   #ended(attempt: Attempt, what: Outcome, fields: unknown[] = [], body: Uint8Array | null = null): void {

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Client, PartlyRefused, Refused, Reject, RetryLater, Stopped, TaskFailed, TimedOut, Worker, newTaskId, type Context, type Progress } from "../src/index.js";
+import { Client, PartlyRefused, Refused, Reject, RetryLater, Stopped, TaskFailed, Throttled, TimedOut, Worker, newTaskId, type Context, type Progress } from "../src/index.js";
 
 const QUEUE = "typescript-tests";
 const NARROW = "typescript-narrow";
@@ -179,6 +179,41 @@ test("calls that do not fit what a worker declares are refused", async () => {
       await assert.rejects(client.submit("double", wrong, { queue }), { name: "Refused", code: "invalid" });
   } finally {
     await declaring.drain(0);
+    await done;
+  }
+});
+
+test("a worker declares limits by key, and closes a key that was throttled", async () => {
+  const queue = "typescript-limits";
+  let running = 0;
+  let most = 0;
+  let isThrottled = false;
+  const hold = async (): Promise<void> => {
+    most = Math.max(most, ++running);
+    await sleep(20);
+    running--;
+  };
+  const push = (): string => {
+    if (isThrottled) return "sent";
+    isThrottled = true;
+    throw new Throttled("host", 50, "429");
+  };
+  const limits = { "ts-users": { queue, keys: ["user"], concurrency: 2 }, "ts-hosts": { queue, keys: ["host"], rate: 100, perMs: 60_000, cost: "size" } };
+  // The tasks are there before the worker is: its limits hold from the first of them on.
+  const held = await client.submitMany(Array.from({ length: 6 }, () => ({ name: "hold", queue, kwargs: { user: "ada" } })));
+  const pushed = await client.submit<string>("push", [], { queue, kwargs: { host: "a", size: 3 }, retry: { retries: 0 } });
+  const limiting = new Worker({ queues: [queue], concurrency: 8, tasks: { hold, push }, limits });
+  const done = limiting.run({ handleSignals: false });
+  try {
+    for (const handle of held) await handle.result({ timeoutMs: 20_000 });
+    assert.equal(most, 2);
+    assert.equal(await pushed.result({ timeoutMs: 20_000 }), "sent"); // Without a retry, and no failure.
+    assert.ok(isThrottled);
+    const found = (await client.query("key_limits", {})) as { name: string; settings: Record<string, unknown> }[];
+    const hosts = found.find((each) => each.name === "ts-hosts");
+    assert.deepEqual([hosts?.settings["per_us"], hosts?.settings["cost_key"]], [60_000_000, "size"]);
+  } finally {
+    await limiting.drain(0);
     await done;
   }
 });
