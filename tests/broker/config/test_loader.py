@@ -134,8 +134,8 @@ def test_both_formats_say_the_same(tmp_path: Path, name: str, text: str) -> None
     assert default.limits == {"gpu": 4}
     assert team.queues["reports"].changes == {"retention_us": NEVER, "held": True}
     assert team.limits == {"licence": 0}
-    assert team.key_limits["all"].settings() == LimitSettings()
-    assert default.key_limits["per-user"].settings() == LimitSettings(
+    assert team.key_limits["all"].changes == {}
+    assert LimitSettings(**default.key_limits["per-user"].changes) == LimitSettings(
         queue="mail", keys=("user", "tenant"), rate=100, per_us=MINUTE
     )
 

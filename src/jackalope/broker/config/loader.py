@@ -537,7 +537,7 @@ def _declarations(config: Config) -> list[tuple[str, AnyCommand]]:
             commands.append((key_of(("namespaces", namespace, "limits", tag)), command))
         for name, by_key in ns.key_limits.items():
             # All settings: what is no longer in the file is as if it had never been.
-            limits = {name: msgspec.to_builtins(by_key.settings())}
+            limits = {name: msgspec.to_builtins(LimitSettings(**by_key.changes))}
             declared = DeclareLimits(limits=limits, namespace=namespace, by=_BY)
             commands.append((key_of(("namespaces", namespace, "key_limits", name)), declared))
     return commands

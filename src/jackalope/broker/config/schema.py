@@ -28,7 +28,6 @@ from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
 from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
-from jackalope.core.shapes.limit import LimitSettings
 from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
@@ -509,9 +508,6 @@ class KeyLimitConfig(msgspec.Struct, frozen=True):
     """A limit by key: what differs from the defaults."""
 
     changes: dict[str, Any] = {}
-
-    def settings(self) -> LimitSettings:
-        return LimitSettings(**self.changes)
 
 
 class NamespaceConfig(msgspec.Struct, frozen=True):
