@@ -198,7 +198,7 @@ ROWS = (
         0.25,
         "s",
         is_most=True,
-        why="Typer and rich, which the help is made of, are most of it.",
+        why="click and rich, which the help is made of, are most of it.",
     ),
     Row(
         "start-serve",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import typer
+import click
 
 from jackalope.cli.app import Deferred, app
 from jackalope.cli.base import Exit
+from jackalope.cli.help import default_of
 
 EVERYWHERE = ("broker", "namespace", "token", "ca", "skip_verify", "format", "help")
 
@@ -23,8 +24,8 @@ These can be given before or after a command.
 
 {everywhere}
 
-`--install-completion` completes commands, options, states and formats in your shell, and from the
-broker the names of queues, workers, tasks and schedules. Without a broker it offers none of these.
+[`jackalope completion`](#jackalope-completion) completes commands, options, states and formats in
+your shell, and from the broker the names of queues, workers, tasks and schedules.
 
 **Tasks** are named by their UUID, with or without dashes, by a unique prefix of it, or by their
 alias. **Durations** are written `100ms`, `30s`, `5m`, `2h`, `7d`, or as a
@@ -60,14 +61,13 @@ MEANINGS = {
 
 def page() -> str:
     """Return the page as it should be."""
-    root = typer.main.get_command(app)
-    everywhere = [each for each in root.params if each.name in EVERYWHERE]
+    everywhere = [each for each in app.params if each.name in EVERYWHERE]
     exits = [(f"{code.value}", MEANINGS[code]) for code in Exit]
     head = HEAD.format(
         everywhere=_table(("option", "default", "meaning"), map(_row, everywhere)),
         exits=_table(("code", "meaning"), exits),
     )
-    return "\n".join([head, *_commands(root, "jackalope")])
+    return "\n".join([head, *_commands(app, "jackalope")])
 
 
 def _commands(group: Any, path: str) -> Iterator[str]:
@@ -83,7 +83,7 @@ def _commands(group: Any, path: str) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    prose, _, examples = text.partition("\b[bold]Examples[/bold]")
+    prose, _, examples = text.partition("Examples:\n")
     paragraphs = [*_wrapped(prose.strip())]
     if examples:
         lines = "\n".join(line.strip() for line in examples.strip().splitlines())
@@ -101,7 +101,7 @@ def _wrapped(prose: str) -> Iterator[str]:
 
 def _row(parameter: Any) -> tuple[str, str, str]:
     if parameter.param_type_name == "argument":
-        name = f"`{parameter.metavar}`"
+        name = f"`{parameter.get_usage_pieces(click.Context(app))[0]}`"
     else:
         value = "" if parameter.is_flag else f" {parameter.metavar or 'N'}"
         name = ", ".join(f"`{opt}{value}`".replace("|", "\\|") for opt in parameter.opts)
@@ -112,11 +112,12 @@ def _row(parameter: Any) -> tuple[str, str, str]:
 
 
 def _default(parameter: Any) -> str:
-    shown = getattr(parameter, "show_default", None)
-    if isinstance(shown, str):
-        return shown
-    default = parameter.default
-    return "" if default in (None, "", False, 0, ()) or not shown else f"`{default}`"
+    shown = default_of(parameter)
+    return (
+        shown
+        if isinstance(getattr(parameter, "show_default", None), str) or not shown
+        else f"`{shown}`"
+    )
 
 
 def _table(heads: tuple[str, ...], rows: Any) -> str:

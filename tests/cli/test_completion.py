@@ -2,27 +2,89 @@
 
 from __future__ import annotations
 
+import os
+import re
 import socket
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
-from jackalope.cli.completion import ASK_S_MAX
+from jackalope.cli.completion import ASK_S_MAX, Shell
 from jackalope.transport.address import Address
 from tests.cli.conftest import JACKALOPE, Cli, clean_environment
 from tests.cli.stub_worker import working
 
 
-def completed(words: str, **more: str) -> tuple[list[str], str]:
+def completed(words: str, shell: str = "bash", **more: str) -> tuple[list[str], str]:
+    """Ask as the script of a shell does; return the words that are offered."""
     environment = clean_environment() | {
-        "_JACKALOPE_COMPLETE": "complete_bash",
+        "_JACKALOPE_COMPLETE": f"{shell}_complete",
         "COMP_WORDS": f"jackalope {words}",
         "COMP_CWORD": str(len(f"{words}x".split())),
         **more,
     }
     ran = subprocess.run([JACKALOPE], env=environment, capture_output=True, text=True, check=True)
-    return ran.stdout.split(), ran.stderr
+    return WORDS[shell].findall(ran.stdout), ran.stderr
+
+
+#: A word as it is answered to each shell: with its kind, and except to bash what it means.
+WORDS = {
+    "bash": re.compile(r"^plain,(.+)$", re.MULTILINE),
+    "zsh": re.compile(r"^plain\n(.+)\n.+$", re.MULTILINE),
+    "fish": re.compile(r"^plain,(.+)\t.+$", re.MULTILINE),
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("queue", ["queue-depth", "queues"]),
+        ("queues pa", ["pause"]),
+        ("limits ", ["delete", "list", "remove", "set", "show"]),
+        ("limits ", ["remove", "set"]),
+        ("list --sta", ["--state"]),
+        ("list --state p", ["paused", "pending"]),
+        ("list --format ", ["json", "table", "yaml"]),
+        ("--format j", ["json"]),
+        ("submit --same c", ["cached"]),
+    ],
+)
+def test_what_is_always_there_is_offered(words: str, offered: list[str]) -> None:
+    found, errors = completed(words)
+    assert (sorted(found), errors) == (offered, "")
+
+
+@pytest.mark.parametrize("shell", list(Shell))
+def test_each_shell_is_given_a_script_and_answered(cli: Cli, shell: Shell) -> None:
+    script = cli("completion", shell.value).out
+    assert f"_JACKALOPE_COMPLETE={shell}_complete" in script
+    # fish sends the word itself in place of its number.
+    number = {"COMP_CWORD": "queue"} if shell is Shell.FISH else {}
+    assert completed("queue", shell.value, **number)[0] == ["queue-depth", "queues"]
+
+
+def test_bash_completes_with_the_script(tmp_path: Path) -> None:
+    typed = """
+        source <(jackalope completion bash) && complete -p jackalope
+        COMP_WORDS=(jackalope keys cr) COMP_CWORD=2
+        _jackalope_completion jackalope cr keys; echo "${COMPREPLY[@]}"
+    """
+    path = f"{Path(JACKALOPE).parent}:{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "--norc", "-c", typed],
+        cwd=tmp_path,
+        env=clean_environment() | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.splitlines() == [
+        "complete -o nosort -F _jackalope_completion jackalope",
+        "create",
+    ]
+    assert ran.stderr == ""
 
 
 def patiently(words: str, **more: str) -> tuple[list[str], str]:

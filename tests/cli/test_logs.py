@@ -41,7 +41,7 @@ def test_logs_shows_lines_and_nothing_that_moves_the_cursor(cli: Cli) -> None:
     assert "\x1b" not in ran.out
     raw = cli("logs", task, "--raw")
     assert raw.out == "\x1b[31mred\x1b[0m <script>alert(1)</script> \\udcff ünïcödé\n"
-    (line,) = cli("logs", task, "-f", "json").out.splitlines()
+    (line,) = cli("logs", task, "--format", "json").out.splitlines()
     assert json.loads(line)["text"].startswith("\x1b[31mred")
     assert cli("logs", task, "--grep", "nothing").out == ""
     assert cli("logs", task, "--since", "1h").out == ran.out
@@ -54,7 +54,7 @@ def test_logs_follows_to_the_end(cli: Cli, address: Address, tmp_path: Path) -> 
     arguments = json.dumps([str(release), str(begun)])
     task = submit(cli, "--name", "print_and_wait", "--json", arguments)
     process = subprocess.Popen(
-        [JACKALOPE, "-b", str(address), "logs", task, "--follow"],
+        [JACKALOPE, "-b", str(address), "logs", task, "-f"],
         env=clean_environment() | {"JACKALOPE_NAMESPACE": address.namespace},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

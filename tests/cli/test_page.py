@@ -7,7 +7,6 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-import typer
 
 from jackalope.cli.app import app
 from tests.cli.page import page
@@ -42,7 +41,7 @@ def mentioned() -> Iterator[tuple[str, str, str]]:
 
 
 def test_commands_that_are_mentioned_exist() -> None:
-    known = set(commands(typer.main.get_command(app)))
+    known = set(commands(app))
     wrong = [
         (where, first, second)
         for where, first, second in mentioned()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from rich.console import Console
 
-from jackalope.cli.output import Format, SafeConsole, Screen
+from jackalope.cli.base import Format
+from jackalope.cli.output import SafeConsole, Screen
 from jackalope.cli.top.drawing import HELP, KEYS, draw
 from jackalope.cli.top.model import Look, Model, Panel
 from jackalope.core.lifecycle import State

@@ -6,21 +6,21 @@ completed or asked for its own help, since all of them together take longer than
 """
 
 from collections.abc import Callable
-from inspect import Parameter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+import click
+from click.exceptions import Exit as Ended
 
 from jackalope.cli.base import (
     COMMON,
+    Command,
     Exit,
+    Group,
     addressed,
     alone,
-    call_without_command,
-    common_parameters,
+    common_options,
     connected,
-    declare,
+    group_of,
     hand_down,
     help_text,
     local,
@@ -31,53 +31,36 @@ from jackalope.cli.base import (
 if TYPE_CHECKING:
     from jackalope.cli.output import Screen
 
-Make = Callable[[Callable[..., Any]], Callable[..., None]]
+Make = Callable[[Callable[..., Any]], Command]
 
 
-class Deferred(TyperCommand):
+class Deferred(click.Command):
     """A command or a group of which only the summary is known until it is used."""
 
-    def load(self) -> Any:
+    def __init__(self, name: str, about: str, panel: str) -> None:
+        super().__init__(name, help=about)
+        self.panel = panel
+
+    def load(self) -> Command:
         """Make the command itself."""
         made = _find(self.name or "")
-        made.name, made.rich_help_panel = self.name, self.rich_help_panel
         made.help = made.help or self.help
         return made
 
-    def make_context(self, *args: Any, **more: Any) -> Any:
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
         """Let the command itself parse what it is given; it is then the one that is invoked."""
         return self.load().make_context(*args, **more)
 
 
-class Root(TyperGroup):
-    """The group of all commands."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        for panel, commands in PANELS.items():
-            for name, about in commands.items():
-                self.commands[name] = Deferred(name, help=about, rich_help_panel=panel)
-
-
-app = typer.Typer(
-    name="jackalope",
-    cls=Root,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["--help", "-h"]},
-)
-
-
-def _show_version(is_wanted: bool) -> None:
+def _show_version(_: click.Context, __: click.Parameter, is_wanted: bool) -> None:
     if is_wanted:
         from jackalope import __version__
 
-        typer.echo(f"jackalope {__version__}")
-        raise typer.Exit
+        click.echo(f"jackalope {__version__}")
+        raise Ended
 
 
-def root(context: typer.Context, **given: Any) -> None:
+def root(**given: Any) -> None:
     """Jackalope: a durable task broker.
 
     Accepts tasks, stores them durably, gives each to one worker at a time, and records what
@@ -91,7 +74,7 @@ def root(context: typer.Context, **given: Any) -> None:
 
     The options below can be given before or after a command.
     """
-    hand_down(context, given)
+    hand_down(given)
 
 
 def version(screen: "Screen") -> None:
@@ -109,23 +92,10 @@ def version(screen: "Screen") -> None:
     screen.show(data, f"jackalope {__version__}, Python {python}, {platform.platform()}")
 
 
-_version = Annotated[
-    bool, opt("--version", "Show the version, and exit.", callback=_show_version, is_eager=True)
-]
-declare(
-    root,
-    [
-        *common_parameters(COMMON, is_root=True),
-        Parameter("version", Parameter.KEYWORD_ONLY, default=False, annotation=_version),
-    ],
-)
-app.callback(help=help_text(root.__doc__ or ""))(root)
-
-
 # Groups of commands.
 
 
-def _queues() -> typer.Typer:
+def _queues() -> Group:
     from jackalope.cli.commands import queues
 
     return _group(
@@ -134,14 +104,14 @@ def _queues() -> typer.Typer:
     )
 
 
-def _limits() -> typer.Typer:
+def _limits() -> Group:
     from jackalope.cli.namespace import limits
 
     commands = (limits.list_, limits.show, limits.set_, limits.delete, limits.remove)
     return _group(*commands, by_itself=limits.list_)
 
 
-def _pools() -> typer.Typer:
+def _pools() -> Group:
     from jackalope.cli.commands import pools
 
     return _group(
@@ -150,13 +120,13 @@ def _pools() -> typer.Typer:
     )
 
 
-def _tasks() -> typer.Typer:
+def _tasks() -> Group:
     from jackalope.cli.namespace import contracts
 
     return _group(contracts.describe, contracts.forget, by_itself=contracts.list_)
 
 
-def _schedules() -> typer.Typer:
+def _schedules() -> Group:
     from jackalope.cli import schedules
 
     group = _group(schedules.list_, schedules.show, schedules.set_, schedules.pause)
@@ -164,39 +134,39 @@ def _schedules() -> typer.Typer:
     return _add(group, connected, *rest)
 
 
-def _flow() -> typer.Typer:
+def _flow() -> Group:
     from jackalope.cli import flows
 
     return _group(flows.submit, flows.list_, flows.show)
 
 
-def _cache() -> typer.Typer:
+def _cache() -> Group:
     from jackalope.cli.commands import cache
 
     return _group(cache.list_, cache.show, cache.pin, cache.unpin, cache.purge)
 
 
-def _keys() -> typer.Typer:
+def _keys() -> Group:
     from jackalope.cli.commands import keys
 
     group = _group(keys.create, keys.list_, keys.revoke)
     return _add(group, local, keys.new, keys.hash_)
 
 
-def _namespaces() -> typer.Typer:
+def _namespaces() -> Group:
     from jackalope.cli.tenants import namespaces
 
     commands = (namespaces.list_, namespaces.show, namespaces.create, namespaces.set_)
     return _group(*commands, namespaces.delete)
 
 
-def _config() -> typer.Typer:
+def _config() -> Group:
     from jackalope.cli.commands import config
 
     return _group(config.show, config.check, config.init, make=local)
 
 
-def _cluster() -> typer.Typer:
+def _cluster() -> Group:
     from jackalope.cli.commands import backup, cluster, repair
 
     commands = (cluster.init, cluster.status, cluster.step_down, cluster.join, cluster.upgrade)
@@ -204,36 +174,28 @@ def _cluster() -> typer.Typer:
     return _group(*commands, *copies, make=local)
 
 
-def _journal() -> typer.Typer:
+def _journal() -> Group:
     from jackalope.cli.commands import folder
 
     return _group(folder.show, make=local)
 
 
-def _aiida() -> typer.Typer:
+def _aiida() -> Group:
     from jackalope.cli.commands import aiida
 
     group = _group(aiida.use, aiida.new, make=addressed)
     return _add(group, local, aiida.status, aiida.revert, aiida.env, aiida.stop)
 
 
-def _group(*commands: Any, make: Make = connected, by_itself: Any = None) -> typer.Typer:
+def _group(*commands: Any, make: Make = connected, by_itself: Any = None) -> Group:
     """Make a group of commands, and what it does without one of them."""
-    group = typer.Typer(
-        rich_markup_mode="rich",
-        no_args_is_help=by_itself is None,
-        invoke_without_command=by_itself is not None,
-        add_completion=False,
-    )
-    if by_itself is not None:
-        call_without_command(group, by_itself)
-    return _add(group, make, *commands)
+    return _add(group_of(by_itself), make, *commands)
 
 
-def _add(group: typer.Typer, make: Make, *commands: Any) -> typer.Typer:
+def _add(group: Group, make: Make, *commands: Any) -> Group:
     """Add commands under the names of their functions."""
     for command in commands:
-        group.command(_name_of(command.__name__))(make(command))
+        group.add_command(make(command))
     return group
 
 
@@ -260,7 +222,7 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (alone, "commands.serve", "serve"),
     (alone, "commands.promote", "promote"),
     (addressed, "commands.worker", "worker"),
-    (addressed, "relaying", "relay"),
+    (addressed, "contrib", "relay"),
     (connected, "commands.bench", "bench"),
     (connected, "commands.submit", "submit"),
     (connected, "commands.tasks", "status list_ wait explain history logs tail"),
@@ -271,7 +233,8 @@ _FUNCTIONS: tuple[tuple[Make, str, str], ...] = (
     (local, "commands.folder", "check backup restore"),
     (connected, "top.command", "top"),
     (connected, "tenants.audit", "audit"),
-    (alone, "migration", "migrate"),
+    (alone, "contrib", "migrate"),
+    (alone, "completion", "completion"),
     (local, "app", "version"),
 )
 
@@ -330,6 +293,7 @@ PANELS = {
         "backup": "Write everything in the data folder of a broker to one file, while it runs.",
         "restore": "Make a data folder of a backup, with which a broker goes on.",
         "migrate": "Show what of a code base that uses Celery becomes what.",
+        "completion": "Print a script that completes words in a shell.",
         "version": "Show the version.",
         "namespaces": "Create, list, change and delete namespaces, with their quotas.",
         "audit": "Show what administrators did, or tried to: who, what, when and from where.",
@@ -342,37 +306,54 @@ PANELS = {
 }
 
 
-def _find(name: str) -> Any:
+def _find(name: str) -> Command:
     """Import the module of a command or a group, and make it."""
     if name in _GROUPS:
-        return typer.main.get_group(_GROUPS[name]())
+        made: Command = _GROUPS[name]()
+        made.name = name
+        return made
     for make, module, functions in _FUNCTIONS:
         for function in functions.split():
-            if _name_of(function) == name:
+            if function.rstrip("_").replace("_", "-") == name:
                 # Unlike `import_module`, `python -X importtime` sees it.
-                found = getattr(__import__(f"jackalope.cli.{module}", fromlist=[""]), function)
-                holder = typer.Typer(rich_markup_mode="rich", add_completion=False)
-                return typer.main.get_command(_add(holder, make, found))
+                return make(getattr(__import__(f"jackalope.cli.{module}", fromlist=[""]), function))
     raise LookupError(name)
 
 
-def _name_of(function: str) -> str:
-    return function.rstrip("_").replace("_", "-")
+def _make_app() -> Group:
+    """Make the group of all commands."""
+    about = "Show the version, and exit."
+    more: Any = {"callback": _show_version, "is_eager": True, "expose_value": False}
+    shown = opt("--version", about, **more)("version", bool, False)
+    made = Group(
+        "jackalope",
+        callback=root,
+        params=[*common_options(COMMON, is_root=True), shown],
+        help=help_text(root.__doc__ or ""),
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
+    for panel, commands in PANELS.items():
+        for name, about in commands.items():
+            made.add_command(Deferred(name, about, panel))
+    return made
+
+
+app = _make_app()
 
 
 def run(arguments: list[str]) -> int:
     """Run the command line, and return its exit code."""
     try:
-        code: Any = app(arguments, prog_name="jackalope", standalone_mode=False)
-    except Exception as error:
-        # Typer's errors about usage, from whichever of its versions.
-        describe = getattr(error, "format_message", None)
-        if describe is None:
-            if type(error).__name__ == "Abort":
-                return Exit.INTERRUPTED
-            raise
+        code: Any = app.main(arguments, prog_name="jackalope", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return Exit.USAGE
+    except click.ClickException as error:
         context = getattr(error, "ctx", None)
         hint = f"; see `{context.command_path} --help`" if context is not None else ""
-        say_error(str(describe()).rstrip(".") + hint)
-        return int(getattr(error, "exit_code", Exit.USAGE))
+        say_error(error.format_message().rstrip(".") + hint)
+        return error.exit_code
+    except click.Abort:
+        return Exit.INTERRUPTED
     return code if isinstance(code, int) else Exit.DONE

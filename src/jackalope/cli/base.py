@@ -5,8 +5,9 @@ A command is an async function that takes a client and a `Screen` first, then it
 wrong into one line with a hint and an exit code. Options that belong together are a dataclass of
 the kind `Options`: a command with a parameter of that type has all of them.
 
-Modules of commands do not postpone the evaluation of annotations, because Typer reads them; and
-they import what is slow to load when they run, because a shell that completes a word waits for it.
+A parameter is annotated with its type and with what `opt` or `arg` returns. Modules of commands do
+not postpone the evaluation of annotations, because these are read; and they import what is slow to
+load when they run, because a shell that completes a word waits for it.
 """
 
 import contextlib
@@ -14,11 +15,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
-from enum import IntEnum
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from dataclasses import MISSING, dataclass, field, fields, replace
+from enum import Enum, IntEnum, StrEnum
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_origin
 
-import typer
+import click
+from click.exceptions import Exit as Ended
 
 if TYPE_CHECKING:
     from jackalope.transport.address import Address
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 DEFAULT_BROKER = "jackalope://127.0.0.1:7420"
 
 _PANEL = "Everywhere"
+
+#: How wide help is, and what is drawn where no terminal is.
+COLUMNS_MAX = 100
 
 
 class Exit(IntEnum):
@@ -39,6 +45,14 @@ class Exit(IntEnum):
     DEGRADED = 5
     NO_LEADER = 6
     INTERRUPTED = 130
+
+
+class Format(StrEnum):
+    """How an answer is written."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
 
 
 class Failure(Exception):
@@ -68,7 +82,7 @@ class Common:
     token: str | None = field(default=None, repr=False)
     ca: str | None = None
     skip_verify: bool | None = None
-    format: str | None = None
+    format: Format | None = None
 
     def over(self, weaker: "Common") -> "Common":
         """Take from the other what is not set here."""
@@ -90,108 +104,180 @@ class Common:
         )
 
 
+# Commands, options and arguments.
+
+
+class Command(click.Command):
+    """A command whose help is drawn."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """Draw the help."""
+        from jackalope.cli.help import draw
+
+        return draw(self, ctx)
+
+
+class Group(Command, click.Group):
+    """Commands under one name, in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  as click calls it
+        """Return the names."""
+        return list(self.commands)
+
+
+class Option(click.Option):
+    """An option, in one of the panels of the help."""
+
+    def __init__(self, *declared: Any, panel: str, **more: Any) -> None:
+        super().__init__(*declared, **more)
+        self.panel = panel
+
+
+class Argument(click.Argument):
+    """An argument, with its meaning."""
+
+    panel, show_default = "Arguments", True
+
+    def __init__(self, *declared: Any, help: str, **more: Any) -> None:  # noqa: A002  as options
+        super().__init__(*declared, **more)
+        self.help = help
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  as click calls it
+        """Show whether it can be left out, and whether there can be several."""
+        name = self.metavar or ""
+        return [(name if self.required else f"[{name}]") + ("..." if self.nargs == -1 else "")]
+
+
+#: What makes a parameter of its name, its type and its default.
+Declared = Callable[[str, Any, Any], click.Parameter]
+
+
 def opt(
-    usage: str, about: str, panel: str | None = None, *, default: str | bool = True, **more: Any
-) -> Any:
-    """Make an option of how it is used, such as `--queue -q QUEUE`, and of what it means.
+    usage: str, about: str, panel: str = "Options", *, default: str | bool = True, **more: Any
+) -> Declared:
+    """Declare an option by how it is used, such as `--queue -q QUEUE`, and by what it means.
 
     The usage has its names and, unless it is a flag or a plain number, what is given to it.
-    `default` is the default as people read it; False shows none. `more` is for Typer.
+    `default` is the default as people read it; False shows none. `more` is as for `_attributes`.
     """
     names = [each for each in usage.split() if each.startswith("-")]
-    metavar = usage.removeprefix(" ".join(names)).strip() or None
-    return typer.Option(
-        *names, metavar=metavar, help=about, rich_help_panel=panel, show_default=default, **more
+    shown = {"metavar": usage.removeprefix(" ".join(names)).strip() or None, "help": about}
+
+    def make(name: str, kind: Any, value: Any) -> click.Parameter:
+        attributes = _attributes(kind, value, **more)
+        is_list = attributes.pop("nargs", 1) == -1
+        is_flag = attributes["type"] is bool
+        attributes |= {"multiple": is_list, "is_flag": is_flag, "show_envvar": "envvar" in more}
+        return Option([*names, name], panel=panel, show_default=default, **shown, **attributes)
+
+    return make
+
+
+def arg(metavar: str, about: str, **more: Any) -> Declared:
+    """Declare an argument by what it is called and by what it means."""
+    return lambda name, kind, value: Argument(
+        [name], metavar=metavar, help=about, **_attributes(kind, value, **more)
     )
 
 
-def arg(metavar: str, about: str, **more: Any) -> Any:
-    """Make an argument of what it is called and of what it means."""
-    return typer.Argument(metavar=metavar, help=about, **more)
+def _attributes(
+    kind: Any,
+    value: Any,
+    *,
+    min: int | None = None,  # noqa: A002
+    max: int | None = None,  # noqa: A002
+    complete: Sequence[str] | Callable[[click.Context], Iterable[str]] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return what click is told of a parameter of a type and a default.
+
+    `min` and `max` limit a number, `complete` is the words that a shell is offered. A list that was
+    not given is None.
+    """
+    if isinstance(kind, UnionType):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    if get_origin(kind) is list:
+        kind = get_args(kind)[0]
+        more |= {"nargs": -1, "callback": lambda _, __, values: list(values) or None}
+    elif issubclass(kind, Enum):
+        by_name = {each.value: each for each in kind}
+        more["callback"] = lambda _, __, name: by_name.get(name)
+        kind = click.Choice(list(by_name))
+    elif min is not None or max is not None:
+        kind = click.IntRange(min, max)
+    if complete is not None:
+        more["shell_complete"] = lambda context, _, begin: [
+            word
+            for word in (complete(context) if callable(complete) else complete)
+            if word.startswith(begin)
+        ]
+    if value in (inspect.Parameter.empty, MISSING):
+        return {"type": kind, "required": True, **more}
+    return {"type": kind, "default": value, "required": False, **more}
 
 
-def _formats() -> list[str]:
-    return ["table", "json", "yaml"]
-
-
-def _check_format(value: str | None) -> str | None:
-    if value is not None and value not in _formats():
-        raise typer.BadParameter(f"must be {' or '.join(_formats())}, got {value!r}")
-    return value
-
-
-#: The options that every command has, by their fields in `Common`: type, usage, meaning, default.
-COMMON: dict[str, tuple[Any, str, str, str | bool]] = {
+#: The options that every command has, by their fields in `Common`: usage, meaning, default.
+COMMON: dict[str, tuple[str, str, str | bool]] = {
     "broker": (
-        str | None,
         "--broker -b ADDRESS",
         "The broker: host:port, or a URL such as jackalope://host/team; several by commas.",
         DEFAULT_BROKER.removeprefix("jackalope://"),
     ),
     "namespace": (
-        str | None,
         "--namespace -n NAME",
         "The namespace (its own queues, workers and tasks) to use.",
         "default",
     ),
     "token": (
-        str | None,
         "--token TOKEN",
         "Your API key. Better set JACKALOPE_TOKEN, which no other user can see.",
         False,
     ),
-    "ca": (
-        str | None,
-        "--ca FILE",
-        "The certificate authorities to trust with TLS.",
-        "those of the system",
-    ),
+    "ca": ("--ca FILE", "The certificate authorities to trust with TLS.", "those of the system"),
     "skip_verify": (
-        bool | None,
         "--insecure-skip-verify",
         "Do not verify the broker's certificate. Anyone in between can read everything.",
         False,
     ),
-    "format": (str | None, "--format -f [table|json|yaml]", "How the answer is written.", "table"),
+    "format": ("--format -f [table|json|yaml]", "How the answer is written.", "table"),
 }
 _CONNECTION = ("broker", "namespace", "token", "ca", "skip_verify")
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 
 
-def common_parameters(names: Iterable[str], *, is_root: bool = False) -> list[inspect.Parameter]:
-    """Make the common options of a command.
+def common_options(
+    names: Iterable[str], taken: Iterable[click.Parameter] = (), *, is_root: bool = False
+) -> list[click.Parameter]:
+    """Make the common options of a command, without the short names that its own have taken.
 
     Those of the root also have a variable in the environment each, and show their defaults.
     """
+    gone = {option for parameter in taken for option in parameter.opts}
     made = []
     for name in names:
-        kind, usage, about, default = COMMON[name]
+        usage, about, default = COMMON[name]
+        usage = " ".join(each for each in usage.split() if each not in gone)
         more: dict[str, Any] = {"panel": _PANEL, "default": False}
         if is_root:
             more = {"default": default}
             if name != "skip_verify":
                 more["envvar"] = f"JACKALOPE_{name.upper()}"
-        if name == "format":
-            more |= {"callback": _check_format, "autocompletion": _formats}
-        option = opt(usage, about, **more)
-        made.append(
-            inspect.Parameter(name, _KEYWORD, default=None, annotation=Annotated[kind, option])
-        )
+        kind = {"skip_verify": bool, "format": Format}.get(name, str)
+        made.append(opt(usage, about, **more)(name, kind, None))
     return made
 
 
 Async = Callable[..., Coroutine[Any, Any, Any]]
 
 
-def connected(command: Async) -> Callable[..., None]:
-    """Make a command for Typer of an async function of a client, a screen and options."""
+def connected(command: Async) -> Command:
+    """Make a command of an async function of a client, a screen and options."""
 
     def run(common: Common, **options: Any) -> None:
-        from jackalope.cli.output import Format, Screen
+        from jackalope.cli.output import Screen
         from jackalope.client.app import Jackalope
 
         async def work() -> Any:
-            screen = Screen(Format(common.format or "table"))
+            screen = Screen(common.format or Format.TABLE)
             screen.warn_of_log("jackalope.client")
             client = Jackalope(common.address(), name=_who_acts())
             try:
@@ -202,7 +288,7 @@ def connected(command: Async) -> Callable[..., None]:
 
         finish(run_loop(work()))
 
-    return _with_options(command, run, leading=2, common=(*_CONNECTION, "format"))
+    return _command(command, run, leading=2, common=(*_CONNECTION, "format"))
 
 
 def _who_acts() -> str:
@@ -217,66 +303,74 @@ def _who_acts() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def local(command: Callable[..., Any]) -> Callable[..., None]:
-    """Make a command for Typer of a function of a screen and options, without a broker."""
+def local(command: Callable[..., Any]) -> Command:
+    """Make a command of a function of a screen and options, without a broker."""
 
     def run(common: Common, **options: Any) -> None:
-        from jackalope.cli.output import Format, Screen
+        from jackalope.cli.output import Screen
 
-        finish(command(Screen(Format(common.format or "table")), **options))
+        finish(command(Screen(common.format or Format.TABLE), **options))
 
-    return _with_options(command, run, leading=1, common=("format",))
+    return _command(command, run, leading=1, common=("format",))
 
 
-def addressed(command: Callable[..., Any]) -> Callable[..., None]:
-    """Make a command for Typer of a function of the common options and its own."""
+def addressed(command: Callable[..., Any]) -> Command:
+    """Make a command of a function of the common options and its own."""
 
     def run(common: Common, **options: Any) -> None:
         finish(command(common, **options))
 
-    return _with_options(command, run, leading=1, common=(*_CONNECTION, "format"))
+    return _command(command, run, leading=1, common=(*_CONNECTION, "format"))
 
 
-def alone(command: Callable[..., Any]) -> Callable[..., None]:
-    """Make a command for Typer of a function that has nothing but its own options."""
+def alone(command: Callable[..., Any]) -> Command:
+    """Make a command of a function that has nothing but its own options."""
 
     def run(_: Common, **options: Any) -> None:
         finish(command(**options))
 
-    return _with_options(command, run, leading=0, common=())
+    return _command(command, run, leading=0, common=())
 
 
 class Options:
-    """Options that belong together: a dataclass whose fields are annotated for Typer."""
+    """Options that belong together: a dataclass whose fields are annotated as parameters are."""
 
 
-def _with_options(
-    command: Callable[..., Any], run: Callable[..., None], *, leading: int, common: Sequence[str]
-) -> Callable[..., None]:
-    """Give a command the common options: Typer sees them behind its own."""
-    own = list(inspect.signature(command).parameters.values())[leading:]
+def _command(
+    function: Callable[..., Any], run: Callable[..., None], *, leading: int, common: Sequence[str]
+) -> Command:
+    """Make a command of a function's own parameters behind the leading ones, and common options."""
+    own = list(inspect.signature(function).parameters.values())[leading:]
     groups = {each.name: each.annotation for each in own if _is_group(each.annotation)}
-    shown = [each for parameter in own for each in _unfold(parameter)]
-    shown += common_parameters(common)
 
-    def call(context: typer.Context, **given: Any) -> None:
+    def call(**given: Any) -> None:
         said = Common(**{name: given.pop(name) for name in common})
         for name, group in groups.items():
             given[name] = group(**{each.name: given.pop(each.name) for each in fields(group)})
         with failing_well():
-            run(said.over(context.find_object(Common) or Common()), **given)
+            run(said.over(click.get_current_context().find_object(Common) or Common()), **given)
 
-    declare(call, shown)
-    call.__name__, call.__doc__ = command.__name__, help_text(command.__doc__ or "")
-    return call
+    params = [each for parameter in own for each in _parameters(parameter)]
+    return Command(
+        function.__name__.rstrip("_").replace("_", "-"),
+        callback=call,
+        params=[*params, *common_options(common, params)],
+        help=help_text(function.__doc__ or ""),
+    )
 
 
-def declare(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> None:
-    """Have Typer see parameters in place of a command's own, and pass the context."""
-    context = inspect.Parameter("context", _KEYWORD, annotation=typer.Context)
-    shown = [each for each in parameters if each.name != "context"] + [context]
-    command.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in shown}
+def _parameters(parameter: inspect.Parameter) -> Iterator[click.Parameter]:
+    """Make what a parameter of a function declares: one, or those that belong together."""
+    declared = [(parameter.name, parameter.annotation, parameter.default)]
+    if _is_group(parameter.annotation):
+        declared = [(each.name, each.type, each.default) for each in fields(parameter.annotation)]
+    for name, annotation, value in declared:
+        kind, declare = get_args(annotation)
+        yield declare(name, kind, value)
+
+
+def _is_group(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Options)
 
 
 def help_text(docstring: str) -> str:
@@ -285,9 +379,8 @@ def help_text(docstring: str) -> str:
     for paragraph in inspect.cleandoc(docstring).split("\n\n"):
         head, *lines = paragraph.splitlines()
         if head == "Examples:":
-            # The backspace makes Typer leave the lines of a paragraph alone.
             broken = [f"  {part}" for line in lines for part in _broken(line.strip())]
-            shown.append("\n".join(["\b[bold]Examples[/bold]", *broken]))
+            shown.append("\n".join([head, *broken]))
         else:
             shown.append(" ".join([head, *lines]))
     return "\n\n".join(shown)
@@ -311,37 +404,27 @@ def _broken(line: str) -> list[str]:
     return [line[:at] + " \\", *_broken("    " + line[at + 1 :])]
 
 
-def hand_down(context: typer.Context, given: dict[str, Any]) -> None:
+def hand_down(given: dict[str, Any]) -> None:
     """Let a group's options hold for its commands."""
+    context = click.get_current_context()
     said = Common(**{each.name: given.get(each.name) for each in fields(Common)})
     context.obj = said.over(context.find_object(Common) or Common())
 
 
-def call_without_command(group: typer.Typer, command: Async) -> None:
-    """Set what a group does when it is called without a command of its own."""
-    alone = connected(command)
+def group_of(by_itself: Async | None) -> Group:
+    """Make a group, and what it does when it is called without a command of its own."""
+    if by_itself is None:
+        return Group(no_args_is_help=True)
+    alone = connected(by_itself)
 
-    def call(context: typer.Context, **given: Any) -> None:
+    def call(**given: Any) -> None:
+        context = click.get_current_context()
         if context.invoked_subcommand is None:
-            alone(context=context, **given)
+            context.invoke(alone, **given)
         else:
-            hand_down(context, given)
+            hand_down(given)
 
-    declare(call, list(inspect.signature(alone).parameters.values()))
-    group.callback(help=alone.__doc__)(call)
-
-
-def _is_group(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, Options)
-
-
-def _unfold(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    if not _is_group(parameter.annotation):
-        return [parameter.replace(kind=_KEYWORD)]
-    return [
-        inspect.Parameter(each.name, _KEYWORD, default=each.default, annotation=each.type)
-        for each in fields(parameter.annotation)
-    ]
+    return Group(callback=call, params=alone.params, help=alone.help, invoke_without_command=True)
 
 
 # Running, and ending.
@@ -375,7 +458,7 @@ def load_structlog() -> None:
 def finish(code: object) -> None:
     """End with the exit code that a command returned, if it did."""
     if isinstance(code, int) and code:
-        raise typer.Exit(code)
+        raise Ended(code)
 
 
 @contextlib.contextmanager
@@ -386,11 +469,11 @@ def failing_well() -> Iterator[None]:
     except Failure as failure:
         fail(str(failure), failure.code, failure.details)
     except KeyboardInterrupt:
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise Ended(Exit.INTERRUPTED) from None
     except BrokenPipeError:
         # The reader of our output has closed it; Python would complain once more at the exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(Exit.DONE) from None
+        raise Ended(Exit.DONE) from None
     except Exception as error:
         line, code = _line_of(error)
         if not line:
@@ -416,7 +499,7 @@ def _line_of(error: Exception) -> tuple[str, Exit]:
 def fail(message: str, code: Exit = Exit.FAILED, details: Sequence[str] = ()) -> NoReturn:
     """Print on the standard error what went wrong, and exit."""
     say_error(message, details)
-    raise typer.Exit(code)
+    raise Ended(code)
 
 
 def say_error(message: str, details: Sequence[str] = ()) -> None:

@@ -1,14 +1,18 @@
-"""Completion from the live broker: the names of queues, workers, tasks, schedules and limits.
+"""Completion in a shell, also from the live broker: queues, workers, tasks, schedules, limits.
 
-A shell waits while it completes a word, so this asks once, for a moment, and in silence: with no
+click has the scripts by which a shell asks, and answers it; here is what is offered. A shell waits
+while it completes a word, so this asks the broker once, for a moment, and in silence: with no
 broker, or one that needs a key, nothing is offered. What it asks runs in a thread of its own, which
 the end of the process does not wait for.
 """
 
 from collections.abc import Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
+
+from jackalope.cli.base import Common, arg
 
 if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
@@ -23,7 +27,36 @@ _TASKS_MAX = 300
 _OFFERED_MAX = 200
 
 
-def queues(context: typer.Context) -> list[str]:
+class Shell(StrEnum):
+    """Shells that ask."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, arg("SHELL", "The shell: bash, zsh or fish.")]) -> int:
+    """Print a script that completes words in a shell.
+
+    It completes commands, options, states and formats, and from the broker the names of queues,
+    workers, tasks and schedules. Without a broker it offers none of these.
+
+    bash and zsh load it when they start, by the line below in ~/.bashrc or, behind `compinit`, in
+    ~/.zshrc; fish finds the file. They start faster if the script is saved to a file that they
+    `source`.
+
+    Examples:
+        source <(jackalope completion bash)
+        source <(jackalope completion zsh)
+        jackalope completion fish > ~/.config/fish/completions/jackalope.fish
+    """
+    from click.shell_completion import shell_complete
+
+    root = click.get_current_context().find_root().command
+    return shell_complete(root, {}, "jackalope", "_JACKALOPE_COMPLETE", f"{shell}_source")
+
+
+def queues(context: click.Context) -> list[str]:
     """Offer the queues."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -32,7 +65,7 @@ def queues(context: typer.Context) -> list[str]:
     return _offered(context, ask)
 
 
-def workers(context: typer.Context) -> list[str]:
+def workers(context: click.Context) -> list[str]:
     """Offer the workers that are there."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -41,7 +74,7 @@ def workers(context: typer.Context) -> list[str]:
     return _offered(context, ask)
 
 
-def task_names(context: typer.Context) -> list[str]:
+def task_names(context: click.Context) -> list[str]:
     """Offer the names that workers have declared, of the latest tasks, and of schedules."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -58,7 +91,7 @@ def task_names(context: typer.Context) -> list[str]:
     return _offered(context, ask)
 
 
-def schedules(context: typer.Context) -> list[str]:
+def schedules(context: click.Context) -> list[str]:
     """Offer the schedules."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -72,7 +105,7 @@ def schedules(context: typer.Context) -> list[str]:
     return _offered(context, ask)
 
 
-def limits(context: typer.Context) -> list[str]:
+def limits(context: click.Context) -> list[str]:
     """Offer the limits by key, and the tags that have one."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -82,7 +115,7 @@ def limits(context: typer.Context) -> list[str]:
     return _offered(context, ask)
 
 
-def limited_tags(context: typer.Context) -> list[str]:
+def limited_tags(context: click.Context) -> list[str]:
     """Offer the tags that have a limit."""
 
     async def ask(client: "Jackalope") -> Iterable[str]:
@@ -94,7 +127,7 @@ def limited_tags(context: typer.Context) -> list[str]:
 Ask = Callable[["Jackalope"], Coroutine[Any, Any, Iterable[str]]]
 
 
-def _offered(context: typer.Context, ask: Ask) -> list[str]:
+def _offered(context: click.Context, ask: Ask) -> list[str]:
     import threading
 
     # Before the time counts: what is loaded does not hang.
@@ -111,7 +144,7 @@ def _offered(context: typer.Context, ask: Ask) -> list[str]:
     return list(found)
 
 
-def _asked(context: typer.Context, ask: Ask) -> Iterable[str]:
+def _asked(context: click.Context, ask: Ask) -> Iterable[str]:
     import asyncio
     import logging
 
@@ -132,16 +165,13 @@ def _asked(context: typer.Context, ask: Ask) -> Iterable[str]:
         return ()
 
 
-def _common(context: typer.Context) -> Any:
+def _common(context: click.Context) -> Common:
     """Return where the broker is, by the options that are on the line so far."""
     from dataclasses import fields
 
-    from jackalope.cli.base import Common
-
-    at: list[Any] = [context]
     common = Common()
-    while at:
-        here = at.pop()
+    here: click.Context | None = context
+    while here is not None:
         common = common.over(Common(**{f.name: here.params.get(f.name) for f in fields(Common)}))
-        at += [here.parent] if here.parent is not None else []
+        here = here.parent
     return common

@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from jackalope.broker.config.certificates import Certificates
 from jackalope.broker.config.schema import Config
@@ -53,5 +53,5 @@ async def open_grpc(broker: Broker, config: Config, certificates: Certificates) 
     door = GrpcDoor(broker, grpc, credentials)
     await door.start()
     scheme = "grpc" if credentials is None else "grpcs"
-    typer.echo(f"gRPC at {scheme}://{grpc.host}:{door.port}")
+    click.echo(f"gRPC at {scheme}://{grpc.host}:{door.port}")
     return door

@@ -147,14 +147,14 @@ class Which(Options):
             "--state -s STATE",
             "In this state, or `unfinished`, `pending`, `ended`. Repeatable.",
             _PANEL,
-            autocompletion=_complete_states,
+            complete=(*STATES, *STATE_SETS),
         ),
     ] = None
     queue: Annotated[
-        str, opt("--queue -q QUEUE", "In this queue.", _PANEL, autocompletion=completion.queues)
+        str, opt("--queue -q QUEUE", "In this queue.", _PANEL, complete=completion.queues)
     ] = ""
     name: Annotated[
-        str, opt("--name NAME", "With this name.", _PANEL, autocompletion=completion.task_names)
+        str, opt("--name NAME", "With this name.", _PANEL, complete=completion.task_names)
     ] = ""
     key: Annotated[str, opt("--key KEY", "With this key.", _PANEL)] = ""
     tag: Annotated[str, opt("--tag TAG", "With this tag.", _PANEL)] = ""

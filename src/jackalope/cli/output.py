@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich import box
@@ -22,6 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from jackalope.cli.base import COLUMNS_MAX, Format
 from jackalope.cli.formatting import clock, now_us, setting, to_plain
 from jackalope.terminal import in_json, in_line, is_safe, visible
 
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 T = TypeVar("T")
-
-COLUMNS_MAX = 100
 
 #: What is drawn on a terminal of any width if everything is wanted.
 COLUMNS_WIDE = 160
@@ -53,14 +51,6 @@ STATE_COLOURS = {
     "away": "red",
     "gone": "bright_black",
 }
-
-
-class Format(StrEnum):
-    """How an answer is written."""
-
-    TABLE = "table"
-    JSON = "json"
-    YAML = "yaml"
 
 
 class Screen:

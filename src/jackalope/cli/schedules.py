@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.wire.views import ScheduleView
 
-Name = Annotated[str, arg("NAME", "The schedule.", autocompletion=completion.schedules)]
+Name = Annotated[str, arg("NAME", "The schedule.", complete=completion.schedules)]
 
 _STYLES = {"active": "green", "paused": "yellow", "over": "dim"}
 

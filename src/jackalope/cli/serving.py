@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
+import click
 import structlog
-import typer
 from msgspec.structs import replace
 
 from jackalope import __version__
@@ -431,7 +431,7 @@ async def _open_amqp(
     except OSError as error:
         raise _cannot_listen(error, amqp.host, amqp.port, "--amqp-port") from None
     scheme = "amqps" if context else "amqp"
-    typer.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
+    click.echo(f"AMQP at {scheme}://{amqp.host}:{door.port}")
     return door
 
 
@@ -470,7 +470,7 @@ async def _open_management(
         flag = "--amqp-management-port"
         raise _cannot_listen(error, wanted.host, wanted.management_port, flag) from None
     scheme = "https" if context else "http"
-    typer.echo(f"RabbitMQ's management API at {scheme}://{wanted.host}:{door.port}/api")
+    click.echo(f"RabbitMQ's management API at {scheme}://{wanted.host}:{door.port}/api")
     return door
 
 
@@ -515,7 +515,7 @@ def _announce(config: Config, door: NativeDoor) -> str:
     has_tls = bool(config.tls.cert) and config.native.tls
     address = str(Address(config.native.host, door.port, tls=has_tls))
     level = config.data.durability.value
-    typer.echo(
+    click.echo(
         f"jackalope {__version__} at {address}, data in {_folder(config)}, durability {level}"
     )
     return address
@@ -524,7 +524,7 @@ def _announce(config: Config, door: NativeDoor) -> str:
 def _announce_http(config: Config, door: HttpDoor) -> str:
     scheme = "https" if config.tls.cert and config.http.tls else "http"
     pages = f"{scheme}://{config.http.host}:{door.port}"
-    typer.echo(f"HTTP at {pages}, its description at {pages}/api/docs")
+    click.echo(f"HTTP at {pages}, its description at {pages}/api/docs")
     return pages
 
 

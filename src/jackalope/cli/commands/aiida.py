@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from jackalope.cli.base import Common, Exit, Failure, Options, arg, opt
 
@@ -196,7 +196,7 @@ def env(screen: "Screen", profile: Profile) -> None:
         screen.write(said)
         return
     for name, text in said.items():
-        typer.echo(f"export {name}={quote(text)}")
+        click.echo(f"export {name}={quote(text)}")
 
 
 def stop(screen: "Screen") -> None:
@@ -228,7 +228,7 @@ def _furnish(profiles: "Profiles", profile: str) -> str:
     try:
         return profiles.furnish(profile)
     except Exception as error:  # noqa: BLE001  AiiDA's storage; the broker is in use all the same
-        typer.echo(f"the computers of profile {profile} cannot be read: {error}", err=True)
+        click.echo(f"the computers of profile {profile} cannot be read: {error}", err=True)
         return ""
 
 
@@ -246,9 +246,10 @@ def _profiles() -> "Profiles":
 
 
 def _screen(common: Common) -> "Screen":
-    from jackalope.cli.output import Format, Screen
+    from jackalope.cli.base import Format
+    from jackalope.cli.output import Screen
 
-    return Screen(Format(common.format or "table"))
+    return Screen(common.format or Format.TABLE)
 
 
 def _draw(own: dict[str, Any], profiles: dict[str, dict[str, Any]]) -> "RenderableType":

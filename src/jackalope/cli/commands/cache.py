@@ -16,13 +16,11 @@ if TYPE_CHECKING:
     from jackalope.wire.views import AnswerView
 
 Identities = Annotated[
-    list[str], arg("IDENTITY...", "Identities of requests, as `cache list` shows them.")
+    list[str], arg("IDENTITY", "Identities of requests, as `cache list` shows them.")
 ]
-Queue = Annotated[
-    str, opt("--queue -q QUEUE", "Only of this queue.", autocompletion=completion.queues)
-]
+Queue = Annotated[str, opt("--queue -q QUEUE", "Only of this queue.", complete=completion.queues)]
 Name = Annotated[
-    str, opt("--name NAME", "Only of tasks with this name.", autocompletion=completion.task_names)
+    str, opt("--name NAME", "Only of tasks with this name.", complete=completion.task_names)
 ]
 Version = Annotated[str, opt("--version TEXT", "Only of this version.")]
 
@@ -85,7 +83,7 @@ async def purge(
     client: "Jackalope",
     screen: "Screen",
     *,
-    identities: Annotated[list[str] | None, arg("[IDENTITY...]", "Identities of requests.")] = None,
+    identities: Annotated[list[str] | None, arg("IDENTITY", "Identities of requests.")] = None,
     queue: Queue = "",
     name: Name = "",
     version: Version = "",

@@ -380,7 +380,7 @@ def join(
     screen: "Screen",
     member: Annotated[
         list[str],
-        arg("NAME=HOST...", "Machines to add; or one whose name is a member, to take its place."),
+        arg("NAME=HOST", "Machines to add; or one whose name is a member, to take its place."),
     ],
     out: Annotated[
         str, opt("--out FILE", "Where to write the new file.", default="next to the old one")

@@ -31,7 +31,7 @@ class Rights(Options):
         opt(
             f"--permission -p [{'|'.join(_PERMISSIONS)}]",
             "What it permits; `admin` includes all. Repeatable.",
-            autocompletion=lambda: list(_PERMISSIONS),
+            complete=_PERMISSIONS,
         ),
     ] = None
     role: Annotated[
@@ -39,7 +39,7 @@ class Rights(Options):
         opt(
             f"--role [{'|'.join(_ROLES)}]",
             "What its bearer is, in place of permissions.",
-            autocompletion=lambda: list(_ROLES),
+            complete=_ROLES,
         ),
     ] = ""
     queue: Annotated[

@@ -104,21 +104,21 @@ async def _promote_folder(config: "Config") -> "Promoted":
 
 
 def _report(told: "Promoted") -> int:
-    import typer
+    import click
 
     reached = f", made at {_time(told.reached_us)}" if told.reached_us else ""
-    typer.echo(f"promoted: it leads, with everything through batch {told.sequence}{reached}")
+    click.echo(f"promoted: it leads, with everything through batch {told.sequence}{reached}")
     if told.is_fenced:
-        typer.echo(f"the old broker is fenced; its last batch was {told.last}{_behind(told)}")
+        click.echo(f"the old broker is fenced; its last batch was {told.last}{_behind(told)}")
     else:
-        typer.echo(_unfenced(told))
+        click.echo(_unfenced(told))
     if told.is_fenced and told.why:
-        typer.echo(told.why)
+        click.echo(told.why)
     if told.lacking:
-        typer.echo(f"{told.lacking} large payloads and results that tasks name were not copied:")
-        typer.echo("\n".join(f"  {name}" for name in told.names))
+        click.echo(f"{told.lacking} large payloads and results that tasks name were not copied:")
+        click.echo("\n".join(f"  {name}" for name in told.names))
         if told.lacking > len(told.names):
-            typer.echo("  and others; the log of the broker names all of them")
+            click.echo("  and others; the log of the broker names all of them")
     is_whole = told.is_fenced and told.sequence >= told.last
     return Exit.FAILED if told.why or told.lacking or not is_whole else Exit.DONE
 

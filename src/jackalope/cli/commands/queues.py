@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jackalope.core.policy import Policy
     from jackalope.wire.views import BatchView, QueueView
 
-Queue = Annotated[str, arg("QUEUE", "The name of a queue.", autocompletion=completion.queues)]
+Queue = Annotated[str, arg("QUEUE", "The name of a queue.", complete=completion.queues)]
 
 #: The columns of counts, and what each adds up.
 _COUNTED = {

@@ -36,7 +36,7 @@ class Work(Options):
     """What the task is."""
 
     queue: Annotated[
-        str, opt("--queue -q QUEUE", "The queue.", _WHAT, autocompletion=completion.queues)
+        str, opt("--queue -q QUEUE", "The queue.", _WHAT, complete=completion.queues)
     ] = "default"
     name: Annotated[
         str,
@@ -44,7 +44,7 @@ class Work(Options):
             "--name NAME",
             "The task to run, such as app.resize. Needed unless the payload is raw.",
             _WHAT,
-            autocompletion=completion.task_names,
+            complete=completion.task_names,
         ),
     ] = ""
     json: Annotated[

@@ -251,12 +251,7 @@ async def list_(
     which: Which,
     limit: Annotated[int, opt("--limit -l", "The maximum number of tasks.", min=1)] = 20,
     sort: Annotated[
-        str,
-        opt(
-            "--sort ORDER",
-            f"One of {', '.join(SORTS)}; a minus reverses it.",
-            autocompletion=lambda: SORTS,
-        ),
+        str, opt("--sort ORDER", f"One of {', '.join(SORTS)}; a minus reverses it.", complete=SORTS)
     ] = "-created",
     watch: Watch = False,
     every: Every = "2s",
@@ -599,7 +594,7 @@ async def tail(
     task: Annotated[str | None, arg("TASK", "Only events of this task.")] = None,
     *,
     queue: Annotated[
-        str, opt("--queue -q QUEUE", "Only events of this queue.", autocompletion=completion.queues)
+        str, opt("--queue -q QUEUE", "Only events of this queue.", complete=completion.queues)
     ] = "",
     limit: Annotated[int, opt("--limit -l N", "Exit after this many events; 0 for never.")] = 0,
     wide: Wide = False,

@@ -111,9 +111,7 @@ def _doing(view: "WorkerView") -> str:
 async def drain(
     client: "Jackalope",
     screen: "Screen",
-    worker: Annotated[
-        str, arg("WORKER", "The name of a worker.", autocompletion=completion.workers)
-    ],
+    worker: Annotated[str, arg("WORKER", "The name of a worker.", complete=completion.workers)],
     wait: Annotated[bool, opt("--wait", "Wait until the worker is gone.")] = False,
 ) -> None:
     """Drain a worker: it gets no more tasks, finishes those it has, and leaves.

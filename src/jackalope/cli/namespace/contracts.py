@@ -14,12 +14,8 @@ if TYPE_CHECKING:
     from jackalope.client.app import Jackalope
     from jackalope.wire.views import ContractView
 
-Name = Annotated[
-    str, arg("NAME", "The task, as workers call it.", autocompletion=completion.task_names)
-]
-OfQueue = Annotated[
-    str, opt("--queue QUEUE", "Only in this queue.", autocompletion=completion.queues)
-]
+Name = Annotated[str, arg("NAME", "The task, as workers call it.", complete=completion.task_names)]
+OfQueue = Annotated[str, opt("--queue QUEUE", "Only in this queue.", complete=completion.queues)]
 
 
 async def list_(client: "Jackalope", screen: "Screen", queue: OfQueue = "") -> None:
@@ -105,7 +101,7 @@ async def forget(
     client: "Jackalope",
     screen: "Screen",
     name: Name,
-    queue: Annotated[str, opt("--queue QUEUE", "The queue.", autocompletion=completion.queues)],
+    queue: Annotated[str, opt("--queue QUEUE", "The queue.", complete=completion.queues)],
     yes: Yes = False,
 ) -> None:
     """Forget what a task takes, so that calls of it are not checked. Workers declare it again.

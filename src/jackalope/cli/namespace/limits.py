@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     View = LimitView | KeyLimitView
 
 Name = Annotated[
-    str, arg("NAME", "The limit: its name, or a tag.", autocompletion=completion.limits)
+    str, arg("NAME", "The limit: its name, or a tag.", complete=completion.limits)
 ]
-Tag = Annotated[str, arg("TAG", "A tag.", autocompletion=completion.limited_tags)]
+Tag = Annotated[str, arg("TAG", "A tag.", complete=completion.limited_tags)]
 
 
 async def list_(
@@ -208,7 +208,7 @@ class Bounds(Options):
             "What happens while as many run as may: wait, cancel_newest, cancel_oldest, "
             "cancel_running.",
             _BOUNDS,
-            autocompletion=lambda: ["wait", "cancel_newest", "cancel_oldest", "cancel_running"],
+            complete=["wait", "cancel_newest", "cancel_oldest", "cancel_running"],
         ),
     ] = None
     queue: Annotated[
@@ -217,7 +217,7 @@ class Bounds(Options):
             "--queue -q QUEUE",
             "Only tasks of this queue; '' for all.",
             _BOUNDS,
-            autocompletion=completion.queues,
+            complete=completion.queues,
         ),
     ] = None
     task: Annotated[
@@ -226,7 +226,7 @@ class Bounds(Options):
             "--task NAME",
             "Only tasks of this name; '' for any.",
             _BOUNDS,
-            autocompletion=completion.task_names,
+            complete=completion.task_names,
         ),
     ] = None
 

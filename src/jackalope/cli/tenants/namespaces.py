@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, arg("NAME", "The namespace.")]
 Settings = Annotated[
     list[str] | None,
-    arg("[SETTING=VALUE]...", "Settings, such as tasks_queued=10000; a quota of 0 is none."),
+    arg("SETTING=VALUE", "Settings, such as tasks_queued=10000; a quota of 0 is none."),
 ]
 
 
