@@ -16,6 +16,8 @@ PROFILE = {"PYTHONPROFILEIMPORTTIME": "1"}
 
 #: Slow to load, and of use in no start.
 HEAVY = ("obstore", "prometheus_client", "pydantic", "uvicorn")
+#: What comes with rich, and colours source and formats Markdown.
+COLOURING = ("markdown_it", "pygments", "rich.markdown", "rich.syntax", "rich.traceback")
 #: The insides of a broker.
 INSIDES = (
     "jackalope.broker",
@@ -60,23 +62,38 @@ def test_serving_natively(tmp_path: Path) -> None:
     assert commands(modules) == {"serve"}
 
 
+def test_serving_with_pages(tmp_path: Path) -> None:
+    serving = Serving(cwd=tmp_path, environment=PROFILE)
+    assert serving.process.stdout is not None
+    assert serving.process.stdout.readline().startswith("HTTP at http://")
+    code, log = serving.stop()
+    assert code == 0
+    modules = loaded(log)
+    assert "jackalope.doors.http.app" in modules
+    # Metrics are written by what the first scrape loads; configuration was in no file.
+    unused = {"prometheus_client", "yaml", "http.server"}
+    assert modules & {*unused, *COLOURING, "rich.console", "jackalope.doors.amqp"} == set()
+
+
 def test_help_of_all_loads_no_command(tmp_path: Path) -> None:
     modules = ran(JACKALOPE, "--help", cwd=tmp_path)
     unused = {"structlog", "msgspec", "asyncio", "uvloop", "jackalope.worker", "jackalope.client"}
-    assert modules & {*HEAVY, *INSIDES, *unused, "jackalope.core"} == set()
+    assert modules & {*HEAVY, *INSIDES, *unused, *COLOURING, "jackalope.core"} == set()
     assert commands(modules) == set()
 
 
 def test_completing_a_command_loads_no_command(tmp_path: Path) -> None:
-    words = {"_JACKALOPE_COMPLETE": "complete_bash", "COMP_WORDS": "jackalope q", "COMP_CWORD": "1"}
+    words = {"_JACKALOPE_COMPLETE": "bash_complete", "COMP_WORDS": "jackalope q", "COMP_CWORD": "1"}
     modules = ran(JACKALOPE, cwd=tmp_path, more=words)
     assert "jackalope.cli.app" in modules
+    assert modules & {"asyncio", "logging", "msgspec", "rich", "ssl"} == set()
     assert commands(modules) == set()
 
 
 def test_asking(tmp_path: Path) -> None:
     modules = ran(JACKALOPE, "status", "x", "--broker", "127.0.0.1:1", cwd=tmp_path)
-    assert modules & {*HEAVY, *INSIDES, "structlog", "jackalope.worker"} == set()
+    unused = {"structlog", "rich.live", "rich.progress", "jackalope.worker"}
+    assert modules & {*HEAVY, *INSIDES, *COLOURING, *unused} == set()
     assert commands(modules) == {"tasks"}
 
 
@@ -90,11 +107,11 @@ def test_submitting(tmp_path: Path) -> None:
     script = "from jackalope import Jackalope; Jackalope()"
     modules = ran(sys.executable, "-c", script, cwd=tmp_path)
     assert "jackalope.client" in modules
-    assert modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer"} == set()
+    assert modules & {*HEAVY, *INSIDES, "rich", "structlog", "click"} == set()
 
 
 def test_running_an_isolated_task(tmp_path: Path) -> None:
     modules = ran(sys.executable, "-c", "import jackalope.worker.executors.child", cwd=tmp_path)
     assert (
-        modules & {*HEAVY, *INSIDES, "rich", "structlog", "typer", "jackalope.log_setup"} == set()
+        modules & {*HEAVY, *INSIDES, "rich", "structlog", "click", "jackalope.log_setup"} == set()
     )

@@ -1,13 +1,18 @@
 """Packages are whole or are not made."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from importlib.metadata import requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.release.contents import missing_pythons, sdist_problems, wheel_problems
 
@@ -141,3 +146,27 @@ def test_every_supported_python_is_named() -> None:
     text = (ROOT / "pyproject.toml").read_text().replace('",\n', "\n")
     assert missing_pythons(text) == []
     assert missing_pythons(text.replace("Python :: 3.13", "")) == ["3.13"]
+
+
+def installed_with(names: set[str]) -> set[str]:
+    """Return these packages and those that they need, as they are installed here."""
+    found: set[str] = set()
+    while names := names - found:
+        found |= names
+        needed = [Requirement(each) for name in names for each in requires(name) or ()]
+        names = {
+            canonicalize_name(each.name)
+            for each in needed
+            if each.marker is None or each.marker.evaluate({"extra": ""})
+        }
+    return found
+
+
+def test_an_install_is_what_the_decision_lists() -> None:
+    page = ROOT / "docs" / "decisions" / "0196-what-an-install-consists-of.md"
+    cells = re.findall(r"^\| ([^|]+) \| [\d.]+ \|", page.read_text(), re.MULTILINE)
+    listed = {canonicalize_name(name) for cell in cells for name in cell.split(", ")}
+    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    direct: set[str] = {canonicalize_name(Requirement(each).name) for each in wanted}
+    assert installed_with(direct) | {"jackalope"} == listed
+    assert len(listed) == 18

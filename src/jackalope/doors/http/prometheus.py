@@ -2,7 +2,8 @@
 
 Owns the names. The numbers are those of the meter and the gauges, which know nothing of Prometheus,
 and those of `Traffic`: nothing else is done while tasks run, only at a scrape. A scrape reads the
-numbers in one go on the loop, and writes its text in another thread. Ours begin with `jackalope_`.
+numbers in one go on the loop, and writes its text in another thread, with a library that the first
+scrape loads: a start does not wait for it. Ours begin with `jackalope_`.
 `tq_…` are aliases that dashboards for other task queues know; a scrape has those instead of ours if
 it asks for them (`?names=task_queue`) or `http.names` says so. Counters begin at zero when the
 broker starts.
@@ -24,11 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from jackalope import __version__
 from jackalope.broker.access import acting
@@ -51,6 +47,8 @@ from jackalope.doors.http.router import Routes
 from jackalope.wire.peer import StandbyHealth
 
 if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
     from jackalope.doors.http.app import HttpDoor
 
 log = structlog.get_logger(component="http")
@@ -188,14 +186,22 @@ async def read_metrics(request: Request) -> Response:
         raise Rejected(403, "metrics cover all queues; use an API key that is not limited to some")
     asked = request.query.get("names", "")
     names = vocabulary.read(asked, "names") if asked else vocabulary.names()
-    numbers = look(door_of(request))
-    encode, media_type = choose_encoder(request.header("accept"))
+    shown = Exposition(look(door_of(request)), names)
+    body, media_type = await asyncio.to_thread(_write, shown, request.header("accept"))
+    return Response(body, media_type=media_type)
+
+
+def _write(shown: Exposition, accepted: str) -> tuple[bytes, str]:
+    """Return the text of a scrape in a format that it accepts, and its media type."""
+    from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector  # noqa: PLC0415
+    from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
+
+    encode, media_type = choose_encoder(accepted)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Exposition(numbers, names))
+    registry.register(shown)
     ProcessCollector(registry=registry)
     PlatformCollector(registry=registry)
-    body = await asyncio.to_thread(encode, registry)
-    return Response(body, media_type=media_type)
+    return encode(registry), media_type
 
 
 def look(door: HttpDoor) -> Numbers:
@@ -224,7 +230,7 @@ def look(door: HttpDoor) -> Numbers:
     return numbers
 
 
-class Exposition(Collector):
+class Exposition:
     """The numbers of one look, as metrics."""
 
     def __init__(self, numbers: Numbers, names: Names = Names.JACKALOPE) -> None:
@@ -486,16 +492,22 @@ def _of(things: Mapping[Any, object], *fields: str) -> dict[Any, Any]:
 
 
 def _gauge(name: str, about: str, value: Any, *labels: str) -> Metric:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
     return _filled(GaugeMetricFamily(name, about, labels=labels), value)
 
 
 def _counter(name: str, about: str, value: Any, *labels: str) -> Metric:
+    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415
+
     return _filled(CounterMetricFamily(name, about, labels=labels), value)
 
 
 def _histogram(
     name: str, about: str, value: Any, *labels: str, bounds: Sequence[int] = _TASK_BOUNDS
 ) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415
+
     return _filled(HistogramMetricFamily(name, about, labels=labels), value, (), bounds)
 
 
