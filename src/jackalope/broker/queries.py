@@ -23,7 +23,7 @@ from jackalope.broker.views.contracts import contract_views
 from jackalope.broker.views.flows import flow_view, inputs_of, node_views
 from jackalope.broker.views.limits import key_limit_views, tag_limit_views
 from jackalope.broker.views.lists import Moment
-from jackalope.broker.views.namespaces import act_page, namespace_views
+from jackalope.broker.views.namespaces import Which, act_page, namespace_views
 from jackalope.broker.views.schedules import schedule_page, whole_view
 from jackalope.broker.views.tasks import (
     explanation_of,
@@ -108,6 +108,7 @@ class About(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     states: tuple[State, ...] = ()
     queue: str = ""
     name: str = ""
+    by: str = ""
     key: str = ""
     tag: str = ""
     parent: TaskId = TaskId(b"")
@@ -425,8 +426,9 @@ namespace = Question(_namespace, scope=Scope.NAMESPACE)
 
 
 async def _audit(broker: Broker, _: str, about: About) -> ActPage:
-    asked = (about.text, about.cursor, min(max(about.limit, 1), PAGE_ROWS_MAX))
-    return await broker.read(lambda engine: act_page(engine.core, own_namespace(), *asked))
+    which = Which(about.text, about.by, about.name, about.newer_than_us, about.older_than_us)
+    asked = (own_namespace(), which, about.cursor, min(max(about.limit, 1), PAGE_ROWS_MAX))
+    return await broker.read(lambda engine: act_page(engine.core, *asked))
 
 
 audit = Question(_audit, (Permission.ADMIN,), Scope.NAMESPACE)

@@ -147,7 +147,7 @@ def test_open_broker_needs_no_sign_in() -> None:
             visitor = (await house.client.get("/api/v1/session")).json()
             assert visitor["needs_key"] is False
             assert visitor["permissions"] == [str(each) for each in Permission]
-            assert visitor["namespaces"] == ["default"]
+            assert (visitor["namespace"], visitor["namespaces"]) == (None, ["default"])
             answer = await sign_in(house, "anything")
             assert (answer.status_code, "set-cookie" in answer.headers) == (200, False)
 
@@ -157,7 +157,8 @@ def test_open_broker_needs_no_sign_in() -> None:
 def test_sign_in_and_out() -> None:
     async def check() -> None:
         async with open_http() as house:
-            token = await make_key(house, Permission.READ_TASKS, queues=("q",))
+            limits = {"queues": ("q",), "namespace": "team"}
+            token = await make_key(house, Permission.READ_TASKS, **limits)
             stranger = (await house.client.get("/api/v1/session")).json()
             assert (stranger["needs_key"], stranger["permissions"]) == (True, [])
             assert stranger["version"] == "", "a stranger learns nothing"
@@ -170,9 +171,11 @@ def test_sign_in_and_out() -> None:
             assert token not in cookie
             visitor = (await house.client.get("/api/v1/session")).json()
             assert (visitor["name"], visitor["queues"]) == ("ada", ["q"])
+            assert (visitor["namespace"], visitor["namespaces"]) == ("team", ["team"])
             assert visitor["permissions"] == ["read_tasks"]
             assert visitor["expires_at"] is not None
-            assert (await house.client.get("/api/v1/stats")).status_code == 200
+            stats = "/api/v1/stats?namespace=team"
+            assert (await house.client.get(stats)).status_code == 200
             left = await house.client.delete("/api/v1/session", headers=PROOF)
             assert left.status_code == 204
             assert (await house.client.get("/api/v1/stats")).status_code == 401

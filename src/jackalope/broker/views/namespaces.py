@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from jackalope.core import Core
-from jackalope.core.audit import Act, AuditEntry
+from jackalope.core.audit import AuditEntry
 from jackalope.core.shapes.namespace import Quota
 from jackalope.core.state.queue import Namespace
 from jackalope.wire.views import ActPage, ActView, NamespaceView
@@ -43,7 +43,27 @@ def _view(core: Core, namespace: Namespace) -> NamespaceView:
     )
 
 
-def act_page(core: Core, own: str, text: str, cursor: str, limit: int) -> ActPage:
+class Which(msgspec.Struct, frozen=True):
+    """Which acts are shown: all conditions must hold, and what is empty is none."""
+
+    text: str = ""  # in any field
+    by: str = ""  # in who did it
+    what: str = ""  # in what was done
+    newer_than_us: int = 0
+    older_than_us: int = 0
+
+    def __contains__(self, entry: AuditEntry) -> bool:
+        act = entry.act
+        return (
+            entry.at_us >= self.newer_than_us
+            and (not self.older_than_us or entry.at_us < self.older_than_us)
+            and self.by in act.by
+            and self.what in act.what
+            and (not self.text or any(self.text in each for each in msgspec.structs.astuple(act)))
+        )
+
+
+def act_page(core: Core, own: str, which: Which, cursor: str, limit: int) -> ActPage:
     """Show the latest acts: of one namespace, or all if `own` is empty.
 
     Numbers of the log count the acts of all namespaces, so those of one are numbered by their time.
@@ -53,7 +73,7 @@ def act_page(core: Core, own: str, text: str, cursor: str, limit: int) -> ActPag
     entries = _numbered_by_time(log.of(own)) if own else log.in_order()
     acts: list[ActView] = []
     for entry in reversed(entries):
-        if entry.number >= before > 0 or not _has(entry.act, text):
+        if entry.number >= before > 0 or entry not in which:
             continue
         if len(acts) == limit:
             return ActPage(acts, str(acts[-1].number))
@@ -69,7 +89,3 @@ def _numbered_by_time(entries: list[AuditEntry]) -> list[AuditEntry]:
         last = max(entry.at_us, last + 1)
         numbered.append(msgspec.structs.replace(entry, number=last))
     return numbered
-
-
-def _has(act: Act, text: str) -> bool:
-    return not text or any(text in field for field in msgspec.structs.astuple(act))

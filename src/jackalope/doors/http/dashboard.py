@@ -177,6 +177,7 @@ class Visitor(msgspec.Struct):
     name: str | None  # what the key is called; None where no key is needed
     permissions: list[Permission]  # what is permitted
     queues: tuple[str, ...]  # the queues that is limited to; none means all
+    namespace: str | None  # the namespace that is limited to; none means all
     namespaces: list[str]  # those that there are, and that the key covers
     expires_at: Time | None  # when the visit ends
     version: str  # that of the broker
@@ -246,6 +247,7 @@ async def _visitor(request: Request, principal: Principal, expires_us: int) -> V
         name=key.name if key is not None and not is_stranger else None,
         permissions=[each for each in Permission if principal.may(each)],
         queues=principal.queues,
+        namespace=(key.namespace if key else "") or None,
         namespaces=await _namespaces(request, principal),
         expires_at=to_time(expires_us),
         version="" if is_stranger else __version__,
