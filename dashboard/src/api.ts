@@ -12,8 +12,14 @@ export const namespace = createStore<string>(localStorage.getItem(NAMESPACE_KEPT
 
 namespace.subscribe(() => localStorage.setItem(NAMESPACE_KEPT, namespace.get()));
 
-export function may(permission: Permission): boolean {
-  return visitor.get()?.permissions.includes(permission) ?? false;
+/** How far an action reaches: single queues, a namespace with all its queues, or the whole broker. */
+export type Reach = "queues" | "namespace" | "broker";
+
+/** Whether the visitor's key permits something: what it does not permit is not offered. */
+export function may(permission: Permission, reach: Reach = "queues"): boolean {
+  const who = visitor.get();
+  if (!who?.permissions.includes(permission)) return false;
+  return reach === "queues" || (!who.queues.length && (reach === "namespace" || !who.namespace));
 }
 
 export class Failure extends Error {

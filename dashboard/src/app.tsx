@@ -2,9 +2,10 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import icon from "./icon.svg";
-import { namespace, refreshVisitor, signOut, visitor } from "./api";
+import { may, namespace, refreshVisitor, signOut, visitor } from "./api";
 import { connection, pulse, startFeed } from "./feed";
 import { useRoute } from "./hooks";
+import { Audit } from "./pages/audit";
 import { Batches } from "./pages/batches";
 import { Cache } from "./pages/cache";
 import { Cluster } from "./pages/cluster";
@@ -12,6 +13,7 @@ import { DeadLetters } from "./pages/dead";
 import { FlowPage, Flows } from "./pages/flows";
 import { Keys, MadeKey } from "./pages/keys";
 import { Limits } from "./pages/limits";
+import { Namespaces } from "./pages/namespaces";
 import { Overview } from "./pages/overview";
 import { Pools } from "./pages/pools";
 import { QueuePage, Queues } from "./pages/queues";
@@ -41,7 +43,9 @@ const PAGES: { page: string; label: string; also?: string[] }[] = [
   { page: "pools", label: "Pools" },
   { page: "cache", label: "Cache" },
   { page: "dead", label: "Dead letters" },
+  { page: "namespaces", label: "Namespaces" },
   { page: "keys", label: "Keys" },
+  { page: "audit", label: "Audit" },
   { page: "cluster", label: "Cluster" },
   { page: "submit", label: "Submit" },
 ];
@@ -104,7 +108,9 @@ function Page({ route }: { route: Route }) {
     case "flows": return route.name ? <FlowPage key={route.name} id={route.name} /> : <Flows />;
     case "pools": return <Pools />;
     case "cache": return <Cache />;
+    case "namespaces": return <Namespaces />;
     case "keys": return <Keys />;
+    case "audit": return <Audit route={route} />;
     case "dead": return <DeadLetters />;
     case "cluster": return <Cluster />;
     case "submit": return <Submit key={route.query.toString()} route={route} />;
@@ -115,7 +121,10 @@ function Page({ route }: { route: Route }) {
 function Rail({ route, who }: { route: Route; who: Visitor }) {
   const here = useStore(namespace);
   const stats = useStore(pulse)?.stats;
-  const hidden = { keys: !who.permissions.includes("admin") || (who.queues.length > 0), submit: !who.permissions.includes("submit_tasks"), cluster: !who.is_cluster } as Record<string, boolean>;
+  const isAdmin = may("admin", "namespace");
+  const hidden: Record<string, boolean> = {
+    namespaces: !may("read_tasks", "namespace"), keys: !isAdmin, audit: !isAdmin, submit: !may("submit_tasks"), cluster: !who.is_cluster,
+  };
   const offered = PAGES.filter((each) => !hidden[each.page] || isAt(each, route));
   const [isOpen, setOpen] = useState(false);
   const badge: Record<string, number | undefined> = { tasks: stats && tally(stats.counts, "pending") + tally(stats.counts, "leased"), workers: stats?.workers };
@@ -171,7 +180,7 @@ function ConnectionBanner() {
 
 /** `g` and a letter goes to a page. */
 const LETTERS: Record<string, string> = {
-  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", f: "flows", p: "pools", a: "cache", d: "dead", k: "keys", c: "cluster", s: "submit",
+  o: "overview", t: "tasks", q: "queues", b: "batches", l: "limits", w: "workers", e: "schedules", f: "flows", p: "pools", a: "cache", d: "dead", n: "namespaces", k: "keys", u: "audit", c: "cluster", s: "submit",
 };
 
 const KEYS: [string, string][] = [

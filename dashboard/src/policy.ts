@@ -14,7 +14,7 @@ export interface Section {
   fields: Field[];
 }
 
-const field = (name: string, label: string, help: string, choices?: string[]): Field =>
+export const field = (name: string, label: string, help: string, choices?: string[]): Field =>
   choices ? { name, label, help, choices } : { name, label, help };
 
 /** Durations are written as 30s, 5m, 2h or 7d. A field that is not listed is shown by its name. */

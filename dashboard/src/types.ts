@@ -17,6 +17,8 @@ export type Action = (typeof ACTIONS)[number];
 export const PERMISSIONS = ["submit_tasks", "read_tasks", "cancel_tasks", "work", "admin"] as const;
 export type Permission = (typeof PERMISSIONS)[number];
 
+export const ROLES = ["read", "submit", "work", "operate", "admin"] as const;
+
 export interface ApiKey {
   id: string;
   name: string;
@@ -26,6 +28,7 @@ export interface ApiKey {
   expires_at: string | null;
   created_at: string | null;
   configured: boolean;
+  role: string | null;
 }
 
 export interface Visitor {
@@ -33,6 +36,8 @@ export interface Visitor {
   name: string | null;
   permissions: Permission[];
   queues: string[];
+  /** The namespace that the key is limited to; null for none. */
+  namespace: string | null;
   namespaces: string[];
   expires_at: string | null;
   version: string;
@@ -116,7 +121,13 @@ export interface Worker {
   why_gone: string | null;
   succeeded: number;
   failed: number;
+  /** How much of what it has, and how much of that its tasks take. */
+  resources: Amounts;
+  used: Amounts;
 }
+
+export type Amounts = Record<string, number>;
+export type Labels = Record<string, string[]>;
 
 export type GroupAction = "start" | "stop" | "pin" | "unpin";
 
@@ -207,6 +218,11 @@ export interface Task {
   events: SentEvent[];
   callbacks: CallbackOf[];
   pace: Pace | null;
+  /** Amounts of resources, and labels with the values that will do. */
+  needs: Record<string, number | string[]>;
+  prefer: Labels;
+  avoid: Labels;
+  sticky: string;
 }
 
 /** Where the end of a task is posted, and the task that does so once it has ended. */
@@ -356,6 +372,60 @@ export interface Limit {
   tag: string;
   limit: number;
   in_flight: number;
+}
+
+/** The use of a limit by the tasks with some values of its keys. */
+export interface Gate {
+  values: string[];
+  in_flight: number;
+  waiting: number;
+  opens_at: string | null;
+}
+
+export interface LimitSettings {
+  queue: string;
+  task: string;
+  keys: string[];
+  /** How many may run at once; -1 for any number. */
+  concurrency: number;
+  rate: number;
+  per: string;
+  burst: number;
+  cost: number;
+  cost_key: string;
+  on_full: string;
+}
+
+export interface KeyLimit {
+  name: string;
+  settings: LimitSettings;
+  in_flight: number;
+  waiting: number;
+  opens_at: string | null;
+  gate_count: number;
+  gates: Gate[];
+}
+
+export interface NamespaceInfo {
+  name: string;
+  settings: Record<string, string | number>;
+  used: Record<string, number>;
+  queues: number;
+  created_at: string | null;
+  by: string | null;
+  is_declared: boolean;
+}
+
+/** What an administrator did, or tried to. */
+export interface Act {
+  number: number;
+  at: string;
+  what: string;
+  by: string;
+  namespace: string;
+  about: string;
+  origin: string;
+  outcome: string;
 }
 
 export interface Spread {

@@ -167,6 +167,17 @@ export function errorLine(task: Pick<Task, "error" | "reason">): string | null {
   return task.error.message ? `${task.error.type}: ${task.error.message}` : task.error.type;
 }
 
+/** An amount of a resource, as a person writes it: 2, 0.5, 64 GiB. */
+export function amount(value: number): string {
+  const power = [5, 4, 3, 2, 1].find((each) => value > 0 && value % 1024 ** each === 0);
+  return power ? `${value / 1024 ** power} ${"KMGTP"[power - 1]}iB` : String(value);
+}
+
+/** What a task needs of its worker, or which labels it goes by, one text each: `gpu 1`, `arch arm64 or x86`. */
+export function needTexts(needs: Record<string, number | string[]>): string[] {
+  return Object.entries(needs).map(([name, value]) => `${name} ${typeof value === "number" ? amount(value) : value.join(" or ")}`);
+}
+
 /** How a task is spread over time, in a line. */
 export function paceText(pace: Pace): string {
   const words: string[] = [pace.how];

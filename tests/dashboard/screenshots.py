@@ -22,8 +22,9 @@ def main() -> None:
         house = House(Path(folder), "--durability", "memory")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            house.start_worker("birch")
-            house.start_worker("maple")
+            house.start_worker("birch", "--resource", "gpu=2", "--resource", "mem=64GiB", *_ZONE_A)
+            house.start_worker("maple", "--resource", "mem=16GiB", "--label", "tier=spot")
+            house.start_worker("willow")
             pages = _fill(house)
             for theme in ("light", "dark"):
                 page = browser.new_context(viewport=_VIEW, color_scheme=theme).new_page()  # type: ignore[arg-type]
@@ -57,6 +58,21 @@ def _fill(house: House) -> dict[str, str]:
     flow = house.post("flows", _flow())["id"]
     house.post("schedules/nightly", _NIGHTLY, method="PUT")
     house.post("limits/nightly", {"limit": 2}, method="PUT")
+    house.submit("report", str(house.gate), queue="reports", needs={"gpu": 1, "mem": "24GiB"})
+    house.post("queues/reports", {"policy": {"fair_by": "tenant"}}, method="PUT")
+    house.post("key-limits/reports-by-tenant", _BY_TENANT, method="PUT")
+    house.post("key-limits/resize-by-host", _BY_HOST, method="PUT")
+    for tenant, number in _REPORTS.items():
+        for _ in range(number):
+            house.submit("report", str(house.gate), queue="reports", keys={"tenant": tenant})
+    for number in range(9):
+        house.submit("resize", f"{number}.png", 64, queue="images", keys={"host": "cdn.example"})
+    wide = {"needs": {"gpu": 2, "zone": "a"}, "prefer": {"disk": "ssd"}, "avoid": {"tier": "spot"}}
+    large = house.submit("report", str(house.gate), queue="reports", **wide, sticky="customer-17")
+    for name, settings in _TENANTS.items():
+        house.post(f"namespaces/{name}", {"settings": settings}, method="PUT")
+        task = {"name": "archive", "queue": "cold"}
+        house.post(f"tasks/batch?namespace={name}", {"tasks": [task] * 840})
     asked = {"name": "resize", "queue": "images", "payload": "W1siYS5wbmciLCA4XSwge31d"}
     for _ in range(3):
         house.post("requests", {**asked, "headers": {"content": "json"}})
@@ -65,8 +81,9 @@ def _fill(house: House) -> dict[str, str]:
         "overview": "overview",
         "tasks": "tasks",
         "task": f"task/{running}",
+        "placement": f"task/{large}",
         "queues": "queues",
-        "queue": "queues/images",
+        "queue": "queues/reports",
         "batches": "batches",
         "limits": "limits",
         "workers": "workers",
@@ -76,10 +93,32 @@ def _fill(house: House) -> dict[str, str]:
         "pools": "pools",
         "cache": "cache",
         "dead": "dead",
+        "namespaces": "namespaces",
         "keys": "keys",
+        "audit": "audit",
         "submit": "submit",
     }
 
+
+_ZONE_A = ("--label", "zone=a", "--label", "disk=ssd")
+
+_BY_TENANT = {"queue": "reports", "keys": ["tenant"], "concurrency": 2}
+
+_BY_HOST = {"task": "resize", "keys": ["host"], "rate": 20, "per": "1h", "burst": 3}
+
+_REPORTS = {"acme": 24, "zenith": 9, "initech": 4, "hooli": 2, "umbrella": 1}
+
+_TENANTS = {
+    "acme": {
+        "description": "The shop of ACME",
+        "tasks_queued": 1_000,
+        "bytes_stored": 1 << 30,
+        "submits_per_second": 500,
+        "workers": 20,
+        "api_keys": 5,
+    },
+    "zenith": {"description": "On trial until the end of the year", "tasks_queued": 10_000},
+}
 
 _NIGHTLY = {"queue": "cold", "task": "archive", "cron": "0 3 * * *", "zone": "Europe/Berlin"}
 

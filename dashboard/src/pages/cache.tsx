@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { ask, may } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Dialog, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Age, Confirm, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
 import type { Answer } from "../types";
@@ -55,13 +55,10 @@ export function Cache() {
       </div>
       {answers.length >= SHOWN && <p class="dim">These are {exact(SHOWN)}; the command line lists more.</p>}
       {isPurging && (
-        <Dialog title="Purge the cache" onClose={() => setPurging(false)}>
+        <Confirm title="Purge the cache" action="Purge all" onClose={() => setPurging(false)}
+          onConfirm={() => { setPurging(false); void act("purge", {}, "The cache is empty."); }}>
           <p>All answers of this namespace, {plural(answers.length, "answer")}{answers.length >= SHOWN ? " or more" : ""}, are forgotten. The tasks stay.</p>
-          <div class="row end">
-            <button type="button" onClick={() => setPurging(false)}>Cancel</button>
-            <button type="button" class="danger" onClick={() => { setPurging(false); void act("purge", {}, "The cache is empty."); }}>Purge all</button>
-          </div>
-        </Dialog>
+        </Confirm>
       )}
     </>
   );

@@ -1,10 +1,10 @@
 import { useState } from "preact/hooks";
-import { ask } from "../api";
+import { ask, visitor } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Card, Dialog, Empty, PageHead, Problem } from "../parts/basic";
+import { Age, Card, Confirm, Dialog, Empty, PageHead, Problem } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { createStore, useStore } from "../store";
-import { type ApiKey, PERMISSIONS } from "../types";
+import { type ApiKey, PERMISSIONS, ROLES } from "../types";
 
 /** The key that was just made. From the first one on the page must sign in: its token stays in sight. */
 const made = createStore<{ name: string; token: string } | null>(null);
@@ -24,6 +24,8 @@ export function MadeKey() {
 export function Keys() {
   const { data, failure, reload } = useFetched<{ keys: ApiKey[] }>((signal) => ask("keys", { signal }), [], false);
   const [asked, setAsked] = useState<ApiKey | null>(null);
+  const [role, setRole] = useState("");
+  const own = visitor.get()?.namespace ?? "";
   const keys = data?.keys ?? [];
   const make = async (event: SubmitEvent) => {
     event.preventDefault();
@@ -32,11 +34,11 @@ export function Keys() {
     const list = (name: string) => String(values.get(name) ?? "").split(/[\s,]+/).filter((each) => each);
     const expires = String(values.get("expires_at") ?? "");
     const body = {
-      name: String(values.get("name")).trim(), permissions: values.getAll("permissions"), queues: list("queues"),
+      name: String(values.get("name")).trim(), ...(role ? { role } : { permissions: values.getAll("permissions") }), queues: list("queues"),
       namespace: String(values.get("namespace") ?? "").trim(), ...(expires && { expires_at: new Date(expires).toISOString() }),
     };
     const done = await attempt(async () => made.set(await ask<{ name: string; token: string }>("keys", { method: "POST", body })));
-    if (done) { form.reset(); reload(); }
+    if (done) { form.reset(); setRole(""); reload(); }
   };
   const revoke = async (key: ApiKey) => {
     setAsked(null);
@@ -54,7 +56,7 @@ export function Keys() {
               {keys.map((key) => (
                 <tr key={key.id}>
                   <td>{key.name} <code class="dim">{key.id}</code></td>
-                  <td class="wide">{key.permissions.join(", ")}</td>
+                  <td class="wide">{key.role ? <>{key.role} <span class="dim">{key.permissions.join(", ")}</span></> : key.permissions.join(", ")}</td>
                   <td>{key.queues.join(", ") || "all"}</td>
                   <td>{key.namespace || "all"}</td>
                   <td><Age at={key.created_at} /></td>
@@ -72,28 +74,30 @@ export function Keys() {
           <form onSubmit={make}>
             <div class="form-grid">
               <label class="field"><span>Name</span><input name="name" required /></label>
+              <label class="field"><span>Role</span>
+                <select name="role" value={role} onChange={(event) => setRole(event.currentTarget.value)}>
+                  <option value="">none: the permissions below</option>
+                  {ROLES.map((each) => <option key={each}>{each}</option>)}
+                </select>
+              </label>
               <label class="field"><span>Queues, all if empty</span><input name="queues" placeholder="images, reports" /></label>
-              <label class="field"><span>Namespace, all if empty</span><input name="namespace" /></label>
+              <label class="field"><span>{own ? "Namespace" : "Namespace, all if empty"}</span><input name="namespace" defaultValue={own} readOnly={own !== ""} /></label>
               <label class="field"><span>Expires</span><input name="expires_at" type="datetime-local" /></label>
             </div>
-            <fieldset>
+            {!role && <fieldset>
               <legend>Permissions</legend>
               <div class="row">
                 {PERMISSIONS.map((name) => <label key={name} class="row check"><input type="checkbox" name="permissions" value={name} /> {name}</label>)}
               </div>
-            </fieldset>
-            <button type="submit" class="primary">Make</button>
+            </fieldset>}
+            <button type="submit" class="primary spaced">Make</button>
           </form>
         </Card>
       </div>
       {asked && (
-        <Dialog title={`Revoke ${asked.name}`} onClose={() => setAsked(null)}>
+        <Confirm title={`Revoke ${asked.name}`} action="Revoke" onConfirm={() => revoke(asked)} onClose={() => setAsked(null)}>
           <p>Who uses it is let in no more.</p>
-          <div class="row end">
-            <button type="button" onClick={() => setAsked(null)}>Cancel</button>
-            <button type="button" class="danger" onClick={() => revoke(asked)}>Revoke</button>
-          </div>
-        </Dialog>
+        </Confirm>
       )}
     </>
   );

@@ -77,8 +77,8 @@ function Health({ workers }: { workers: Worker[] }) {
             <span class="cut" title={worker.worker}>{workerName(worker)}</span>
             {worker.state === "gone" ? <span class="dim">gone <Age at={worker.gone_at} /></span> : (
               <>
-                <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots} label={`${worker.load} of ${worker.slots} slots busy`} />
-                <span class="number dim">{worker.load}/{worker.slots}</span>
+                <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots || worker.load} label={`${worker.load} of ${worker.slots || "any"} slots busy`} />
+                <span class="number dim">{worker.load}{worker.slots > 0 && `/${worker.slots}`}</span>
               </>
             )}
           </li>

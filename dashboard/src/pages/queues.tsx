@@ -1,11 +1,12 @@
 import { useState } from "preact/hooks";
-import { ask, may } from "../api";
+import { ask, may, visitor } from "../api";
 import { pulse } from "../feed";
 import { useFetched } from "../hooks";
-import { Age, Badge, Bar, Card, Dialog, Empty, Fact, Field, PageHead } from "../parts/basic";
+import { Age, Badge, Bar, Card, Dialog, Empty, Fact, fullness, PageHead } from "../parts/basic";
 import { attempt } from "../parts/notices";
+import { SettingsEditor } from "../parts/settings";
 import { Trends } from "../parts/trends";
-import { changesOf, parseValue, sectionsFor, type Field as PolicyField } from "../policy";
+import { sectionsFor } from "../policy";
 import { toHash } from "../route";
 import { useStore } from "../store";
 import { STATES, type PolicyValue, type Queue } from "../types";
@@ -26,10 +27,13 @@ export function Queues() {
   const now = useStore(pulse);
   const [isNew, setNew] = useState(false);
   const queues = now?.queues ?? [];
+  // A key that is limited to queues can create those.
+  const own = visitor.get()?.queues ?? [];
+  const isNone = (name: string) => !queues.some((queue) => queue.queue === name);
   return (
     <>
       <PageHead title="Queues">
-        {may("admin") && <button type="button" onClick={() => setNew(true)}>New queue</button>}
+        {may("admin") && (!own.length || own.some((name) => isNone(name))) && <button type="button" onClick={() => setNew(true)}>New queue</button>}
       </PageHead>
       <div class="card scroll">
         <table>
@@ -55,7 +59,7 @@ export function Queues() {
         </table>
         {now && !queues.length && <Empty>There are no queues. The first task that is submitted to one makes it.</Empty>}
       </div>
-      {isNew && <NewQueue onClose={() => setNew(false)} />}
+      {isNew && <NewQueue names={own.filter(isNone)} onClose={() => setNew(false)} />}
     </>
   );
 }
@@ -72,11 +76,10 @@ function running(queue: Queue): number {
 function Fill({ queue }: { queue: Queue }) {
   const limit = Number(queue.policy["depth_limit"] ?? 0);
   if (!limit) return <span class="dim">no limit</span>;
-  const tone = queue.depth > 0.9 * limit ? "red" : queue.depth > 0.7 * limit ? "amber" : "blue";
-  return <Bar parts={[{ value: queue.depth, tone }]} whole={limit} label={`${exact(queue.depth)} of ${exact(limit)}`} />;
+  return <Bar parts={[{ value: queue.depth, tone: fullness(queue.depth, limit) }]} whole={limit} label={`${exact(queue.depth)} of ${exact(limit)}`} />;
 }
 
-function NewQueue({ onClose }: { onClose: () => void }) {
+function NewQueue({ names, onClose }: { names: string[]; onClose: () => void }) {
   const create = async (event: SubmitEvent) => {
     event.preventDefault();
     const name = String(new FormData(event.currentTarget as HTMLFormElement).get("name")).trim();
@@ -88,7 +91,9 @@ function NewQueue({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="New queue" onClose={onClose}>
       <form onSubmit={create} class="stack">
-        <label class="field"><span>Name</span><input name="name" required maxLength={255} /></label>
+        <label class="field"><span>Name</span>
+          {names.length ? <select name="name">{names.map((each) => <option key={each}>{each}</option>)}</select> : <input name="name" required maxLength={255} />}
+        </label>
         <div class="row end">
           <button type="button" onClick={onClose}>Cancel</button>
           <button type="submit" class="primary">Create</button>
@@ -117,24 +122,29 @@ export function QueuePage({ name }: { name: string }) {
         {may("admin") && <button type="button" class="danger" disabled={!isIdle} title={isIdle ? "With its ended tasks" : "It has unfinished tasks"} onClick={remove}>Delete</button>}
       </PageHead>
       <div class="grid halves">
-        <Card title="Now">
-          <dl class="facts">
-            <Fact name="Depth">{exact(queue.depth)}</Fact>
-            <Fact name="Done a second">{rate(now.rates[name] ?? 0)}</Fact>
-            <Fact name="Oldest ready"><Age at={queue.oldest_ready_at} /></Fact>
-            <Fact name="Workers">{queue.workers}</Fact>
-            {STATES.filter((state) => queue.counts[state]).map((state) => (
-              <Fact key={state} name={state}><a href={toHash("tasks", "", { queue: name, state })}>{exact(queue.counts[state] ?? 0)}</a></Fact>
-            ))}
-          </dl>
-        </Card>
+        <div class="stack">
+          <Card title="Now">
+            <dl class="facts">
+              <Fact name="Depth">{exact(queue.depth)}</Fact>
+              <Fact name="Done a second">{rate(now.rates[name] ?? 0)}</Fact>
+              <Fact name="Oldest ready"><Age at={queue.oldest_ready_at} /></Fact>
+              <Fact name="Workers">{queue.workers}</Fact>
+              {STATES.filter((state) => queue.counts[state]).map((state) => (
+                <Fact key={state} name={state}><a href={toHash("tasks", "", { queue: name, state })}>{exact(queue.counts[state] ?? 0)}</a></Fact>
+              ))}
+            </dl>
+          </Card>
+          {queue.share_count > 0 && <Shares queue={queue} />}
+        </div>
         <Card title="Policy" aside={may("admin") && <button type="button" class="small" onClick={() => setEditing(true)}>Edit</button>}>
           <PolicyFacts policy={queue.policy} />
         </Card>
       </div>
-      {queue.share_count > 0 && <Shares queue={queue} />}
       <Trends queue={name} />
-      {isEditing && <PolicyEditor queue={queue} onClose={() => setEditing(false)} />}
+      {isEditing && (
+        <SettingsEditor title={`Policy of ${name}`} sections={sectionsFor(queue.policy)} settings={queue.policy} onClose={() => setEditing(false)}
+          onSave={(policy) => attempt(() => ask(path(name), { method: "PUT", body: { policy } }), `The policy of ${name} has changed.`)} />
+      )}
     </>
   );
 }
@@ -144,22 +154,29 @@ function Shares({ queue }: { queue: Queue }) {
   const { data } = useFetched((signal) => ask<Queue>(path(queue.queue), { signal }), [queue.queue]);
   const shares = data?.shares ?? [];
   const more = queue.share_count - shares.length;
+  const most = Math.max(...shares.map((each) => each.ready), 1);
   return (
     <Card title={`Shares by ${told(queue.policy["fair_by"])}`} aside={<span class="dim">{exact(queue.share_count)} take turns</span>}>
-      <table>
-        <thead><tr><th scope="col">Share</th><th scope="col" class="number">Ready</th><th scope="col" class="number">Weight</th></tr></thead>
+      <div class="scroll"><table>
+        <thead><tr><th scope="col">Share</th><th /><th scope="col" class="number">Ready</th><th scope="col" class="number">Weight</th></tr></thead>
         <tbody>
           {shares.map((each) => (
-            <tr key={each.share}><td>{each.share || <span class="dim">none</span>}</td><td class="number">{exact(each.ready)}</td><td class="number">{each.weight}</td></tr>
+            <tr key={each.share}>
+              <td class="cut">{each.share || <span class="dim">none</span>}</td>
+              <td><Bar parts={[{ value: each.ready, tone: "blue" }]} whole={most} label={`${each.share || "none"}: ${exact(each.ready)} ready`} /></td>
+              <td class="number">{exact(each.ready)}</td><td class="number">{each.weight}</td>
+            </tr>
           ))}
         </tbody>
-      </table>
+      </table></div>
       {more > 0 && shares.length > 0 && <p class="dim">and {exact(more)} more</p>}
     </Card>
   );
 }
 
 function PolicyFacts({ policy }: { policy: Queue["policy"] }) {
+  // Lists and maps are no fields of the form; they are changed over REST and on the command line.
+  const lists = Object.entries(policy).filter(([, value]) => typeof value === "object" && Object.keys(value).length > 0);
   return (
     <>
       {sectionsFor(policy).map((section) => (
@@ -167,59 +184,13 @@ function PolicyFacts({ policy }: { policy: Queue["policy"] }) {
           {section.fields.map((field) => <Fact key={field.name} name={field.label}><span title={field.help}>{told(policy[field.name])}</span></Fact>)}
         </dl>
       ))}
+      {lists.length > 0 && (
+        <dl class="facts">{lists.map(([name, value]) => <Fact key={name} name={name.replace("_", " ")}><code>{JSON.stringify(value)}</code></Fact>)}</dl>
+      )}
     </>
   );
 }
 
 function told(value: PolicyValue | undefined): string {
   return typeof value === "boolean" ? (value ? "yes" : "no") : String(value ?? "") || "-";
-}
-
-function PolicyEditor({ queue, onClose }: { queue: Queue; onClose: () => void }) {
-  // The policy as it was when the editor opened: a pulse must not change what somebody types.
-  const [before] = useState(queue.policy);
-  const [after, setAfter] = useState(queue.policy);
-  const changes = changesOf(before, after);
-  const number = Object.keys(changes).length;
-  const save = async (event: SubmitEvent) => {
-    event.preventDefault();
-    const asked = () => ask(path(queue.queue), { method: "PUT", body: { policy: changes } });
-    if (await attempt(asked, `The policy of ${queue.queue} has changed.`)) onClose();
-  };
-  const set = (name: string, text: string) => setAfter({ ...after, [name]: parseValue(text, before[name] as PolicyValue) });
-  return (
-    <Dialog title={`Policy of ${queue.queue}`} onClose={onClose}>
-      <form onSubmit={save}>
-        {sectionsFor(before).map((section) => (
-          <fieldset key={section.title}>
-            <legend>{section.title}</legend>
-            <div class="form-grid">
-              {section.fields.map((field) => (
-                <Field key={field.name} label={field.label} help={field.help} class={field.name in changes ? "changed" : ""}>
-                  {(tied) => <Input tied={tied} field={field} value={after[field.name] as PolicyValue} onChange={(text) => set(field.name, text)} />}
-                </Field>
-              ))}
-            </div>
-          </fieldset>
-        ))}
-        <div class="row end sticky">
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={!number}>{number ? `Save ${number} ${number === 1 ? "change" : "changes"}` : "Nothing changed"}</button>
-        </div>
-      </form>
-    </Dialog>
-  );
-}
-
-function Input({ tied, field, value, onChange }: { tied: object; field: PolicyField; value: PolicyValue; onChange: (text: string) => void }) {
-  const choices = typeof value === "boolean" ? ["true", "false"] : field.choices;
-  if (choices) {
-    const all = choices.includes(String(value)) ? choices : [String(value), ...choices];
-    return (
-      <select {...tied} value={String(value)} onChange={(event) => onChange(event.currentTarget.value)}>
-        {all.map((each) => <option key={each} value={each}>{typeof value === "boolean" ? (each === "true" ? "yes" : "no") : each}</option>)}
-      </select>
-    );
-  }
-  return <input {...tied} value={String(value)} onInput={(event) => onChange(event.currentTarget.value)} />;
 }

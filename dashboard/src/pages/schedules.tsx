@@ -1,7 +1,7 @@
 import { useState } from "preact/hooks";
 import { ask, may } from "../api";
 import { useFetched } from "../hooks";
-import { Age, Badge, Card, Clock, Dialog, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
+import { Age, Badge, Card, Clock, Confirm, Empty, PageHead, Problem, QueueLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { toHash } from "../route";
 import type { Schedule } from "../types";
@@ -70,13 +70,9 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
       {schedule.why_missed && <p class="dim">last missed <Age at={schedule.missed_at} />: {schedule.why_missed}</p>}
       {isOpen && <Runs name={name} />}
       {isDeleting && (
-        <Dialog title={`Delete ${name}`} onClose={() => setDeleting(false)}>
+        <Confirm title={`Delete ${name}`} action="Delete" onConfirm={remove} onClose={() => setDeleting(false)}>
           <p>It submits nothing any more. Its tasks stay.{schedule.app && ` Workers of ${schedule.app} declare it again when they start.`}</p>
-          <div class="row end">
-            <button type="button" onClick={() => setDeleting(false)}>Cancel</button>
-            <button type="button" class="danger" onClick={remove}>Delete</button>
-          </div>
-        </Dialog>
+        </Confirm>
       )}
     </Card>
   );

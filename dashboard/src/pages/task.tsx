@@ -10,7 +10,7 @@ import { attempt, notify } from "../parts/notices";
 import { RelativesCard } from "../parts/relatives";
 import { toHash } from "../route";
 import type { Action, AnswerOf, CallbackOf, Explanation, Happening, Task } from "../types";
-import { ACTION_WORDS, actionsFor, bytes, isEnded, milliseconds, paceText, plural, ran, runSeconds, span, taskName, toSeconds } from "../words";
+import { ACTION_WORDS, actionsFor, bytes, isEnded, milliseconds, needTexts, paceText, plural, ran, runSeconds, span, taskName, toSeconds } from "../words";
 
 interface Whole {
   task: Task;
@@ -151,8 +151,7 @@ function Why({ data: { task, explanation } }: { data: Whole }) {
       <ul class="causes">
         {explanation.causes.map((cause) => (
           <li key={cause.text}>
-            {cause.text}
-            {cause.facts["dependency"] && <> <a href={toHash("task", String(cause.facts["dependency"]))}>Show that task</a></>}
+            {cause.text} <CauseLink cause={cause} isEnded={isEnded(task.state)} />
           </li>
         ))}
       </ul>
@@ -165,6 +164,14 @@ function Why({ data: { task, explanation } }: { data: Whole }) {
       {signal && <p class="dim">{signal.signal} by {signal.by || "somebody"}: {signal.stage} <Age at={signal.at} /></p>}
     </Card>
   );
+}
+
+/** Where to look for what holds a task up. */
+function CauseLink({ cause: { facts }, isEnded }: { cause: Explanation["causes"][number]; isEnded: boolean }) {
+  if (facts["dependency"]) return <a href={toHash("task", String(facts["dependency"]))}>Show that task</a>;
+  if (isEnded) return null;
+  if (facts["limit"]) return <a href={toHash("limits")}>Show the limits</a>;
+  return facts["worker"] ? <a href={toHash("workers")}>Show the workers</a> : null;
 }
 
 const HOW_WORDS: Record<string, string> = {
@@ -318,6 +325,10 @@ function CallbackLine({ callback }: { callback: CallbackOf }) {
   );
 }
 
+function Chips({ name, texts }: { name: string; texts: string[] }) {
+  return texts.length ? <Fact name={name}>{texts.map((text) => <span key={text} class="chip">{text}</span>)}</Fact> : null;
+}
+
 function Facts({ task }: { task: Task }) {
   const now = useNow();
   const seconds = runSeconds(task, now);
@@ -339,6 +350,10 @@ function Facts({ task }: { task: Task }) {
         {task.key && <Fact name="Key"><code>{task.key}</code></Fact>}
         {task.alias && <Fact name="Alias"><code>{task.alias}</code></Fact>}
         {task.tags.length > 0 && <Fact name="Tags">{task.tags.map((tag) => <a key={tag} class="chip" href={toHash("tasks", "", { tag })}>{tag}</a>)}</Fact>}
+        <Chips name="Needs" texts={needTexts(task.needs)} />
+        <Chips name="Prefers workers" texts={needTexts(task.prefer)} />
+        <Chips name="Avoids workers" texts={needTexts(task.avoid)} />
+        {task.sticky && <Fact name="Same worker as"><code>{task.sticky}</code></Fact>}
         {task.batch > 0 && <Fact name="Batch"><a href={toHash("tasks", "", { queue: task.queue, batch: task.batch })}>{task.batch}</a></Fact>}
         {task.pace && <Fact name="Pace">{paceText(task.pace)}{task.pace.key && <> <span class="dim">key</span> <code>{task.pace.key}</code></>}</Fact>}
         {task.callbacks.length > 0 && <Fact name="Callbacks">{task.callbacks.map((each) => <CallbackLine key={each.url} callback={each} />)}</Fact>}

@@ -8,6 +8,7 @@ import { nowMs, pulse } from "../feed";
 import { useFetched, useNow, useSettled } from "../hooks";
 import { ConfirmAction } from "../parts/actions";
 import { Age, Badge, Empty, PageHead, Problem, QueueLink, TaskLink, WorkerName } from "../parts/basic";
+import { MomentFilter, TextFilter } from "../parts/filters";
 import { EMPTY, type Filters, isFiltered, toApi, toFilter, toFilters, toQuery } from "../filters";
 import { type Route, toHash } from "../route";
 import { settle, step, type Still } from "../still";
@@ -197,7 +198,7 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
         </select>
       </label>
       <TextFilter label="In error or payload" value={filters.contains} onChange={(contains) => set({ contains })} />
-      <Submitted filters={filters} onChange={set} />
+      <MomentFilter label="Submitted" value={filters} onChange={set} />
       {field("name", "Name")}
       {field("tag", "Tag")}
       {field("key", "Key")}
@@ -205,58 +206,6 @@ function FilterBar({ filters, onChange }: { filters: Filters; onChange: (next: F
       {filters.parent && <button type="button" class="chip" onClick={() => set({ parent: "" })}>children of …{filters.parent.slice(-8)} ×</button>}
       {isFiltered(filters) && <button type="button" class="plain" onClick={() => onChange({ ...EMPTY, sort: filters.sort })}>Clear</button>}
     </form>
-  );
-}
-
-const SPANS = { "15m": "last 15 minutes", "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days" };
-
-/** When tasks were submitted: within a span that ends now, or between two times. */
-function Submitted({ filters, onChange }: { filters: Filters; onChange: (part: Partial<Filters>) => void }) {
-  const isBetween = filters.newer_than !== "" || filters.older_than !== "";
-  const [isOpen, setOpen] = useState(isBetween);
-  const choose = (value: string) => {
-    setOpen(value === "between");
-    if (value !== "between") onChange({ within: value, newer_than: "", older_than: "" });
-  };
-  const moment = (name: "newer_than" | "older_than", label: string) => (
-    <label class="field moment"><span>{label}</span>
-      <input type="datetime-local" step="1" value={toLocal(filters[name])} onChange={(event) => {
-        const { value } = event.currentTarget;
-        onChange({ within: "", [name]: value ? new Date(value).toISOString() : "" });
-      }} />
-    </label>
-  );
-  return (
-    <>
-      <label class="field">
-        <span>Submitted</span>
-        <select value={isOpen || isBetween ? "between" : filters.within} onChange={(event) => choose(event.currentTarget.value)}>
-          <option value="">any time</option>
-          {Object.entries(SPANS).map(([value, label]) => <option key={value} value={value}>{label}</option>)}
-          <option value="between">between…</option>
-        </select>
-      </label>
-      {(isOpen || isBetween) && <>{moment("newer_than", "From")}{moment("older_than", "To")}</>}
-    </>
-  );
-}
-
-/** A time as the field for one has it: in the time zone of the browser, without naming it. */
-function toLocal(at: string): string {
-  if (!at || Number.isNaN(Date.parse(at))) return "";
-  const time = new Date(at);
-  return new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
-}
-
-/** A filter of free text. What is typed stays while the list below moves, and counts when it is done. */
-function TextFilter(props: { label: string; value: string; onChange: (value: string) => void }) {
-  const [draft, setDraft] = useState(props.value);
-  useEffect(() => setDraft(props.value), [props.value]);
-  return (
-    <label class="field">
-      <span>{props.label}</span>
-      <input value={draft} onInput={(event) => setDraft(event.currentTarget.value)} onChange={(event) => props.onChange(event.currentTarget.value.trim())} />
-    </label>
   );
 }
 

@@ -1,14 +1,17 @@
 import { ask, may } from "../api";
 import { pulse } from "../feed";
 import { useFetched } from "../hooks";
-import { Age, Bar, Empty, PageHead, QueueLink, TaskLink } from "../parts/basic";
+import { Age, Bar, Empty, Meter, PageHead, QueueLink, TaskLink } from "../parts/basic";
 import { attempt } from "../parts/notices";
 import { useStore } from "../store";
 import { STATE_SETS, type Task, type TaskList, type Worker } from "../types";
-import { bytes, exact, plural, span, runSeconds, workerName } from "../words";
+import { amount, bytes, exact, plural, span, runSeconds, workerName } from "../words";
 import { useNow } from "../hooks";
 
 const RUNNING_MAX = 1_000;
+
+/** Labels that the card tells in other words. */
+const TOLD = ["name", "host", "hostname", "pid"];
 
 export function Workers() {
   const now = useStore(pulse);
@@ -43,6 +46,7 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
   const { cpu_percent: cpu, memory_mb: megabytes } = worker.stats;
   const memory = worker.stats["memory_bytes"] ?? worker.stats["rss_bytes"] ?? (megabytes && megabytes * 1024 * 1024);
   const where = [worker.labels["host"] ?? worker.labels["hostname"], worker.labels["pid"] && `pid ${worker.labels["pid"]}`].filter(Boolean).join(", ");
+  const labels = Object.entries(worker.labels).filter(([name]) => !TOLD.includes(name));
   return (
     <section class={`card worker ${isGone ? "faded" : ""}`} aria-label={`Worker ${worker.worker}`}>
       <header class="card-head">
@@ -50,14 +54,19 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
           {workerName(worker) !== worker.worker && <> <code class="dim">{worker.worker}</code></>}</h2>
         <span class="row">
           <span class="dim">{worker.state}</span>
-          {may("admin") && !isGone && worker.state !== "draining" && <button type="button" class="small" onClick={drain}>Drain</button>}
+          {may("admin", "namespace") && !isGone && worker.state !== "draining" && <button type="button" class="small" onClick={drain}>Drain</button>}
         </span>
       </header>
       {isGone ? <p class="dim">Left <Age at={worker.gone_at} />{worker.why_gone && `: ${worker.why_gone}`}</p> : (
         <>
           <div class="bar-row">
-            <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots} label={`${worker.load} of ${worker.slots} slots busy`} />
-            <span class="number">{worker.load} of {worker.slots} slots</span>
+            {worker.slots > 0 && <Bar parts={[{ value: worker.load, tone: "teal" }]} whole={worker.slots} label={`${worker.load} of ${worker.slots} slots busy`} />}
+            <span class="number">{worker.slots > 0 ? `${worker.load} of ${worker.slots} slots` : `has ${plural(worker.load, "task")}, and asks for each by itself`}</span>
+          </div>
+          <div class="meters">
+            {Object.entries(worker.resources).map(([name, whole]) => (
+              <Meter key={name} name={name} used={worker.used[name] ?? 0} whole={whole} tone="teal" text={`${amount(worker.used[name] ?? 0)} of ${amount(whole)}`} />
+            ))}
           </div>
           <p class="dim">
             {cpu !== undefined && `CPU ${Math.round(cpu)} % · `}
@@ -66,6 +75,7 @@ function WorkerCard({ worker, tasks }: { worker: Worker; tasks: Task[] }) {
           </p>
           <p class="dim">{where && `${where} · `}serves {worker.queues.map((queue, index) => <span key={queue}>{index > 0 && ", "}<QueueLink queue={queue} /></span>)}
             {worker.keys.length > 0 && ` (keys ${worker.keys.join(", ")})`}</p>
+          {labels.length > 0 && <p aria-label="Labels">{labels.map(([name, value]) => <span key={name} class="chip">{name} {value}</span>)}</p>}
         </>
       )}
       <p class="dim">{exact(worker.succeeded)} succeeded, {exact(worker.failed)} failed</p>

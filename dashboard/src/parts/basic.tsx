@@ -55,7 +55,7 @@ export function Tile(props: { label: string; value: number | string; note?: Comp
 
 /** A bar of parts, each with its share of the whole and a colour of its own. */
 export function Bar(props: { parts: { value: number; tone: string }[]; whole: number; label: string }) {
-  const whole = Math.max(props.whole, 1);
+  const whole = props.whole > 0 ? props.whole : 1;
   const value = props.parts.reduce((sum, part) => sum + part.value, 0);
   return (
     <div
@@ -67,6 +67,23 @@ export function Bar(props: { parts: { value: number; tone: string }[]; whole: nu
       ))}
     </div>
   );
+}
+
+/** How much of something is used: its name, a bar, and the numbers. Without a whole there is no bar. */
+export function Meter(props: { name: string; used: number; whole: number | null; text: string; tone?: string }) {
+  const { name, used, whole, text } = props;
+  return (
+    <div class="meter">
+      <span class="dim cut" title={name}>{name}</span>
+      {whole === null ? <span /> : <Bar parts={[{ value: used, tone: props.tone ?? fullness(used, whole) }]} whole={whole} label={`${name}: ${text}`} />}
+      <span class="number">{text}</span>
+    </div>
+  );
+}
+
+/** The colour of something that is better not full. */
+export function fullness(used: number, whole: number): string {
+  return used > 0.9 * whole ? "red" : used > 0.7 * whole ? "amber" : "teal";
 }
 
 /** A time as its age; the exact time on pointing at it. */
@@ -126,6 +143,19 @@ export function Dialog(props: { title: string; onClose: () => void; children: Co
       <h2 id="dialog-title">{props.title}</h2>
       {props.children}
     </dialog>
+  );
+}
+
+/** Ask before something is done that cannot be undone. */
+export function Confirm(props: { title: string; action: string; disabled?: boolean; onConfirm: () => void; onClose: () => void; children: ComponentChildren }) {
+  return (
+    <Dialog title={props.title} onClose={props.onClose}>
+      {props.children}
+      <div class="row end">
+        <button type="button" onClick={props.onClose}>Cancel</button>
+        <button type="button" class="danger" disabled={props.disabled ?? false} onClick={props.onConfirm}>{props.action}</button>
+      </div>
+    </Dialog>
   );
 }
 
