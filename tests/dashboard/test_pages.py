@@ -315,7 +315,7 @@ def test_limits_show_what_holds_them(house: House, open_page: Open) -> None:
     page.get_by_label("Tag", exact=True).fill("licence")
     page.get_by_label("At most").fill("1")
     button(page, "Set")
-    card = page.get_by_role("region", name="licence")
+    card = page.get_by_role("region", name="Tag licence")
     expect(card).to_contain_text("0 of 1")
     holder = house.submit("report", str(gate), queue="reports", tags=["licence"])
     house.submit("report", str(gate), queue="reports", tags=["licence"])
@@ -471,6 +471,7 @@ def test_keyboard_theme_and_phone(house: House, open_page: Open) -> None:
     pages = (
         *("overview", "tasks", "queues", "queues/payments", "batches", "limits", "workers"),
         *("schedules", "flows", "pools", "cache", "dead", "keys", "submit", f"task/{task}"),
+        *("namespaces", "audit"),
     )
     for where in pages:
         go(page, house, where)
@@ -503,9 +504,12 @@ TITLES = {
     "tasks": "Tasks",
     "queues": "Queues",
     "batches": "Batches",
-    "limits": "Tag limits",
+    "limits": "Limits",
     "workers": "Workers",
     "dead": "Dead letters",
+    "namespaces": "Namespaces",
+    "keys": "Keys",
+    "audit": "Audit",
     "cluster": "Cluster",
     "submit": "Submit a task",
 }

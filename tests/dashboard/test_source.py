@@ -12,10 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from jackalope.core.api_key import Role
 from jackalope.core.commands import Action
 from jackalope.core.lifecycle import TRANSITIONS, Event, State, can_lead
 from jackalope.core.policy import SAME_OF_QUEUES, Done, OnLost, OnRestart, Policy
 from jackalope.core.shapes.contract import OnMisfit
+from jackalope.core.shapes.limit import LimitSettings
+from jackalope.core.shapes.namespace import NamespaceSettings
 
 SOURCE = Path(__file__).resolve().parents[2] / "dashboard"
 
@@ -74,6 +77,19 @@ def test_policy_form_knows_every_field() -> None:
         "on_misfit": OnMisfit,
     }
     assert choices == {name: {str(each) for each in kind} for name, kind in kinds.items()}
+
+
+def test_forms_know_every_setting() -> None:
+    def known(name: str) -> set[str]:
+        return set(re.findall(r'field\("(\w+)"', read(name)))
+
+    def every(kind: type[msgspec.Struct]) -> set[str]:
+        return {field.name.removesuffix("_us") for field in msgspec.structs.fields(kind)}
+
+    assert known("limits.ts") == every(LimitSettings)
+    assert known("quotas.ts") == every(NamespaceSettings)
+    (offered,) = re.findall(r"ROLES = \[(.*?)\]", read("types.ts"))
+    assert re.findall(r'"(\w+)"', offered) == [str(role) for role in Role]
 
 
 def test_lock_file_names_no_address() -> None:

@@ -24,19 +24,19 @@ export function Cache() {
       <Problem failure={failure} />
       <div class="card scroll">
         <table>
-          <thead><tr><th scope="col">Task</th><th scope="col">Queue</th><th scope="col">Version</th><th scope="col">Made</th><th scope="col">Good until</th>
-            <th scope="col" class="number">Uses</th><th scope="col" class="number">Size</th><th /></tr></thead>
+          <thead><tr><th scope="col">Task</th><th scope="col" class="less">Queue</th><th scope="col" class="less">Version</th><th scope="col" class="less">Made</th><th scope="col">Good until</th>
+            <th scope="col" class="number">Uses</th><th scope="col" class="number less">Size</th><th /></tr></thead>
           <tbody>
             {answers.map((answer) => (
               <tr key={answer.identity}>
                 <td class="wide"><a href={toHash("task", answer.task)}>{answer.name || "without a name"}</a>{" "}
                   <code class="dim" title={answer.identity}>{answer.identity.slice(0, 12)}</code></td>
-                <td><QueueLink queue={answer.queue} /></td>
-                <td>{answer.version || <span class="dim">-</span>}</td>
-                <td><Age at={answer.made_at} /></td>
+                <td class="less"><QueueLink queue={answer.queue} /></td>
+                <td class="less">{answer.version || <span class="dim">-</span>}</td>
+                <td class="less"><Age at={answer.made_at} /></td>
                 <td>{answer.pinned_by ? <span title={`by ${answer.pinned_by}`}>pinned</span> : <Age at={answer.until_at} />}</td>
                 <td class="number">{exact(answer.uses)}</td>
-                <td class="number">{bytes(answer.size)}</td>
+                <td class="number less">{bytes(answer.size)}</td>
                 <td class="end">
                   {may("cancel_tasks") && (
                     <span class="row">

@@ -50,7 +50,7 @@ export function Keys() {
       <Problem failure={failure} />
       <div class="stack">
         <div class="card scroll">
-          <table>
+          <table class="folds">
             <thead><tr><th scope="col">Name</th><th scope="col">Permissions</th><th scope="col">Queues</th><th scope="col">Namespace</th><th scope="col">Created</th><th scope="col">Expires</th><th /></tr></thead>
             <tbody>
               {keys.map((key) => (

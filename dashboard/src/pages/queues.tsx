@@ -38,8 +38,8 @@ export function Queues() {
       <div class="card scroll">
         <table>
           <thead><tr>
-            <th scope="col">Queue</th><th scope="col" class="number">Depth</th><th scope="col" class="number">Running</th><th scope="col" class="number">Done a second</th>
-            <th scope="col">Oldest ready</th><th scope="col" class="number">Workers</th><th scope="col">Full</th><th />
+            <th scope="col">Queue</th><th scope="col" class="number">Depth</th><th scope="col" class="number">Running</th><th scope="col" class="number less">Done a second</th>
+            <th scope="col" class="less">Oldest ready</th><th scope="col" class="number less">Workers</th><th scope="col" class="less">Full</th><th />
           </tr></thead>
           <tbody>
             {queues.map((queue) => (
@@ -48,10 +48,10 @@ export function Queues() {
                   {isDeserted(queue) && <span class="badge state-dead" title="Tasks wait, and no worker serves the queue">no worker</span>}</td>
                 <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, state: "pending" })}>{count(queue.depth)}</a></td>
                 <td class="number"><a href={toHash("tasks", "", { queue: queue.queue, state: "leased" })}>{count(running(queue))}</a></td>
-                <td class="number">{rate(now?.rates[queue.queue] ?? 0)}</td>
-                <td><Age at={queue.oldest_ready_at} /></td>
-                <td class="number">{queue.workers}</td>
-                <td><Fill queue={queue} /></td>
+                <td class="number less">{rate(now?.rates[queue.queue] ?? 0)}</td>
+                <td class="less"><Age at={queue.oldest_ready_at} /></td>
+                <td class="number less">{queue.workers}</td>
+                <td class="less"><Fill queue={queue} /></td>
                 <td class="end">{may("admin") && <Pause queue={queue} />}</td>
               </tr>
             ))}
@@ -158,12 +158,12 @@ function Shares({ queue }: { queue: Queue }) {
   return (
     <Card title={`Shares by ${told(queue.policy["fair_by"])}`} aside={<span class="dim">{exact(queue.share_count)} take turns</span>}>
       <div class="scroll"><table>
-        <thead><tr><th scope="col">Share</th><th /><th scope="col" class="number">Ready</th><th scope="col" class="number">Weight</th></tr></thead>
+        <thead><tr><th scope="col">Share</th><th class="less" /><th scope="col" class="number">Ready</th><th scope="col" class="number">Weight</th></tr></thead>
         <tbody>
           {shares.map((each) => (
             <tr key={each.share}>
               <td class="cut">{each.share || <span class="dim">none</span>}</td>
-              <td><Bar parts={[{ value: each.ready, tone: "blue" }]} whole={most} label={`${each.share || "none"}: ${exact(each.ready)} ready`} /></td>
+              <td class="less"><Bar parts={[{ value: each.ready, tone: "blue" }]} whole={most} label={`${each.share || "none"}: ${exact(each.ready)} ready`} /></td>
               <td class="number">{exact(each.ready)}</td><td class="number">{each.weight}</td>
             </tr>
           ))}
