@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ago, bytes, clock, count, paceText, plural, ran, rate, runSeconds, shortId, span, taskName, workerName } from "../src/words";
+import { ago, amount, bytes, clock, count, needTexts, paceText, plural, ran, rate, runSeconds, shortId, span, taskName, workerName } from "../src/words";
 
 const NOW = Date.parse("2030-01-02T03:04:05Z");
 const before = (seconds: number) => new Date(NOW - seconds * 1000).toISOString();
@@ -54,4 +54,11 @@ describe("paces", () => {
     [{ ...pace, how: "throttle" as const, span_seconds: 60, drop: true }, "throttle, one in 1 m, others are dropped"],
     [{ ...pace, how: "debounce" as const, span_seconds: 5, at_most_seconds: 60 }, "debounce, until 5 s without another, at most 1 m"],
   ])("says %o", (value, text) => expect(paceText(value)).toBe(text));
+});
+
+describe("resources", () => {
+  it.each([[0, "0"], [2, "2"], [0.5, "0.5"], [1000, "1000"], [24 * 1024 ** 3, "24 GiB"]])("says the amount %d as %s", (value, text) =>
+    expect(amount(value)).toBe(text));
+  it("says what is needed", () =>
+    expect(needTexts({ gpu: 1, mem: 8 * 1024 ** 3, arch: ["arm64", "x86"] })).toEqual(["gpu 1", "mem 8 GiB", "arch arm64 or x86"]));
 });

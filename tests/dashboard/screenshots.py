@@ -5,6 +5,7 @@ A real broker with a worker, and work of each kind, looked at in light and in da
 
 from __future__ import annotations
 
+import base64
 import tempfile
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from tests.dashboard.conftest import CHROMIUM
 from tests.dashboard.harness import House
+from tests.dashboard.tasks import png
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "figures"
 _VIEW = {"width": 1120, "height": 720}
@@ -22,7 +24,7 @@ def main() -> None:
         house = House(Path(folder), "--durability", "memory")
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            house.start_worker("birch", "--resource", "gpu=2", "--resource", "mem=64GiB", *_ZONE_A)
+            house.start_worker("birch", *_GPUS)
             house.start_worker("maple", "--resource", "mem=16GiB", "--label", "tier=spot")
             house.start_worker("willow")
             pages = _fill(house)
@@ -40,8 +42,32 @@ def _take(page: Page, house: House, address: str, path: Path) -> None:
     page.reload()
     page.locator("h1").wait_for()
     page.wait_for_timeout(2_500)  # The charts are drawn when the first figures are there.
-    page.screenshot(path=path)
+    path.write_bytes(_shrunk(page, page.screenshot()))
     print(f"{path.name}: {path.stat().st_size // 1024} KiB")
+
+
+def _shrunk(page: Page, picture: bytes) -> bytes:
+    """Return a picture a fifth smaller: rows of plain colours pack better without a filter."""
+    dots = base64.b64decode(page.evaluate(_DOTS, base64.b64encode(picture).decode()))
+    plain = bytearray(len(dots) // 4 * 3)
+    for colour in range(3):
+        plain[colour::3] = dots[colour::4]
+    width, row = _VIEW["width"], _VIEW["width"] * 3
+    rows = b"".join(b"\0" + plain[at : at + row] for at in range(0, len(plain), row))
+    return png(width, len(plain) // row, rows)
+
+
+_DOTS = """async (picture) => {
+    const bytes = Uint8Array.from(atob(picture), (each) => each.charCodeAt(0));
+    const bitmap = await createImageBitmap(new Blob([bytes]));
+    const context = new OffscreenCanvas(bitmap.width, bitmap.height).getContext("2d");
+    context.drawImage(bitmap, 0, 0);
+    const dots = context.getImageData(0, 0, bitmap.width, bitmap.height).data;
+    let text = "";
+    for (let at = 0; at < dots.length; at += 4096)
+        text += String.fromCharCode(...dots.subarray(at, at + 4096));
+    return btoa(text);
+}"""
 
 
 def _fill(house: House) -> dict[str, str]:
@@ -78,7 +104,6 @@ def _fill(house: House) -> dict[str, str]:
         house.post("requests", {**asked, "headers": {"content": "json"}})
     house.wait_for(flow, "succeeded")
     return {
-        "overview": "overview",
         "tasks": "tasks",
         "task": f"task/{running}",
         "placement": f"task/{large}",
@@ -97,10 +122,14 @@ def _fill(house: House) -> dict[str, str]:
         "keys": "keys",
         "audit": "audit",
         "submit": "submit",
+        "overview": "overview",  # Last: its charts have something to show by then.
     }
 
 
-_ZONE_A = ("--label", "zone=a", "--label", "disk=ssd")
+_GPUS = (
+    *("--resource", "gpu=2", "--resource", "mem=64GiB", "--concurrency", "8"),
+    *("--label", "zone=a", "--label", "disk=ssd"),
+)
 
 _BY_TENANT = {"queue": "reports", "keys": ["tenant"], "concurrency": 2}
 

@@ -26,8 +26,13 @@ async def paint(payload: bytes) -> bytes:
         b"\0" + bytes(part for x in range(size) for part in (200, 255 * x // size, 255 * y // size))
         for y in range(size)
     )
-    head = size.to_bytes(4, "big") * 2 + b"\x08\x02\x00\x00\x00"
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return png(size, size, rows)
+
+
+def png(width: int, height: int, rows: bytes) -> bytes:
+    """Return a picture: of each row a zero, then red, green and blue of each dot."""
+    head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + b"\x08\x02\x00\x00\x00"
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
         for kind, body in chunks
