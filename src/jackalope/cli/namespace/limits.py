@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
     View = LimitView | KeyLimitView
 
-Name = Annotated[
-    str, arg("NAME", "The limit: its name, or a tag.", complete=completion.limits)
-]
+Name = Annotated[str, arg("NAME", "The limit: its name, or a tag.", complete=completion.limits)]
 Tag = Annotated[str, arg("TAG", "A tag.", complete=completion.limited_tags)]
 
 
