@@ -146,8 +146,8 @@ def test_role_is_offered_what_it_may_do_and_nothing_is_refused(
         if response.status in (401, 403):
             refused.append(f"{page.url}: {response.request.method} {response.url}")
 
-    page.on("request", lambda request: under_way.add(request))
-    page.on("requestfailed", lambda request: under_way.discard(request))
+    page.on("request", under_way.add)
+    page.on("requestfailed", under_way.discard)
     page.on("response", note)
     menu = page.get_by_role("navigation", name="Pages").first
     for label, roles in PAGES.items():
