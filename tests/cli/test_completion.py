@@ -43,7 +43,6 @@ WORDS = {
         ("queue", ["queue-depth", "queues"]),
         ("queues pa", ["pause"]),
         ("limits ", ["delete", "list", "remove", "set", "show"]),
-        ("limits ", ["remove", "set"]),
         ("list --sta", ["--state"]),
         ("list --state p", ["paused", "pending"]),
         ("list --format ", ["json", "table", "yaml"]),
