@@ -18,7 +18,7 @@ from jackalope.core.lifecycle import Reason, State
 from jackalope.core.task import BlobRef, Error
 from jackalope.errors import ConnectionLost, ProtocolError
 from jackalope.tasks.serialization import encode_value
-from jackalope.wire.messages import Ack, AnyMessage, Ended, Hello, Manage, Nack, Query
+from jackalope.wire.messages import Ack, AnyMessage, Ended, Hello, Listen, Manage, Nack, Query
 from tests.client.peer import ScriptedBroker, refuse, refuse_tasks, run, until
 
 Test = Callable[[ScriptedBroker, Jackalope], Any]
@@ -141,6 +141,23 @@ def test_unreachable_broker_is_named_when_the_time_is_over() -> None:
         assert "Connection refused" in str(raised.value)
 
     with_app(test, timeout=0.1)
+
+
+def test_close_returns_when_no_more_calls_can_come() -> None:
+    """The broker confirms that nothing is registered; it may notice the end later than a call."""
+
+    async def test(broker: ScriptedBroker, app: Jackalope) -> None:
+        await app.rpc_subscribe("clerk", lambda value: value)
+        broker.script = no_answer_to(Listen)
+        closing = asyncio.create_task(app.close())
+        await until(lambda: not broker.of(Listen)[-1].begin or closing.done())
+        left = broker.of(Listen)[-1]
+        assert (left.recipients, left.begin) == (("clerk",), False)
+        assert broker.connections == 1
+        broker.push(Ack(left.ref))
+        await closing
+
+    with_app(test)
 
 
 def test_closed_client_says_so() -> None:

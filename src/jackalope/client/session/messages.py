@@ -8,7 +8,9 @@ never repeated: if the connection is lost, its waiter is passed the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jackalope.client.deadlines import Within
@@ -166,13 +168,31 @@ class Messages:
     def connected(self, connection: Connection) -> None:
         """Register everybody who listens."""
         self._connection = connection
-        names = list(self._takers)
-        interests = tuple(set(self._hearers.values()))
-        for begin in range(0, max(len(names), bool(interests)), _RECIPIENTS_PER_FRAME):
-            part = tuple(names[begin : begin + _RECIPIENTS_PER_FRAME])
-            connection.ask(Listen(0, part, () if begin else interests), _whatever)
+        for listen in self._listening(begin=True):
+            connection.ask(listen, _whatever)
         if self._subscription is not None:
             connection.ask(self._subscription[0], _whatever)
+
+    async def leave(self, timeout_s: float) -> None:
+        """End every registration, and wait for the broker to confirm it.
+
+        It may notice the end of a connection only after a call that another session sends later.
+        """
+        connection = self._connection
+        if connection is None or not connection.is_open:
+            return
+        answers = [connection.request(listen) for listen in self._listening(begin=False)]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await asyncio.gather(*answers, return_exceptions=True)
+
+    def _listening(self, *, begin: bool) -> Iterator[Listen]:
+        """Yield the requests that begin or end all registrations."""
+        names = list(self._takers)
+        interests = tuple(set(self._hearers.values()))
+        for first in range(0, max(len(names), bool(interests)), _RECIPIENTS_PER_FRAME):
+            part = tuple(names[first : first + _RECIPIENTS_PER_FRAME])
+            yield Listen(0, part, () if first else interests, begin=begin)
 
     def lost(self, error: JackalopeError) -> None:
         """Tell everybody who waits for a reply that it will not come."""

@@ -60,7 +60,7 @@ from jackalope.errors import (
     Timeout,
 )
 from jackalope.transport.address import Address
-from jackalope.transport.connection import Connection, fetch_parts, send_parts
+from jackalope.transport.connection import CLOSE_TIMEOUT_S, Connection, fetch_parts, send_parts
 from jackalope.transport.connector import Connector, Dial
 from jackalope.wire.messages import AnyMessage, Ended, Hello, Request, name_of
 
@@ -447,6 +447,7 @@ class Session:
     async def close(self) -> None:
         """Close the connection. What is not answered yet fails with `ConnectionLost`."""
         self._is_closed = True
+        await self.messages.leave(CLOSE_TIMEOUT_S)
         if self._keeper is not None:
             self._keeper.cancel()
             await asyncio.wait([self._keeper])
