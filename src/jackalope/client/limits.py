@@ -35,8 +35,8 @@ class Limit:
     concurrency: int | None = None  # how many run at once; None for any number
     rate: int = 0  # how many start in each period, or how many tokens come; 0 for any number
     per: Seconds | str = 1  # the period of the rate: seconds, a timedelta, or a text such as "1m"
-    # the keys by whose values tasks are counted apart: arguments of the task, or its `keys`. None
-    # for one count of all.
+    # the keys by whose values tasks are counted apart: arguments of the task, or its `keys`. Leave
+    # it out for one count of all.
     key: str | Iterable[str] = ()
     burst: int = 0  # how many tokens are saved up at most; 0 for as many as the rate
     cost: int | str = 1  # how many tokens a task takes, or the key whose value that is

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jackalope.core.durations import FOREVER, NEVER, SECOND, format_duration, parse_duration
+from jackalope.core.durations import DAY, FOREVER, NEVER, SECOND, format_duration, parse_duration
 from jackalope.core.limits import COUNT_MAX, TIME_US_MAX
 
 S = TypeVar("S", bound=Struct)
@@ -153,7 +153,8 @@ def change(value: S, changes: Mapping[str, object], owner: str) -> S | list[str]
             problems.append(f"{name}: unknown; {owner} has {', '.join(fields)}")
             continue
         try:
-            taken[name] = _convert(fields[name], given)
+            say = format_duration if name.endswith("_us") else str
+            taken[name] = _convert(fields[name], given, say=say)
         except ValueError as error:
             problems.append(f"{name}: {error}")
     return problems or msgspec.structs.replace(value, **taken)
@@ -207,7 +208,11 @@ def _text_problem(text: str, meta: Meta) -> str:
 def _bounds(meta: Meta, say: Callable[[Any], str]) -> str:
     if meta.gt is not None:
         return f"more than {say(meta.gt)}"
-    return f"at least {say(meta.ge)}" if meta.le is None else f"{say(meta.ge)} to {say(meta.le)}"
+    if meta.le is None:
+        return f"at least {say(meta.ge)}"
+    # Of the longest time that can be stored, whole days are enough to know.
+    most = int(TIME_US_MAX) // DAY * DAY if meta.le == TIME_US_MAX else meta.le
+    return f"{say(meta.ge)} to {say(most)}"
 
 
 def _number_in(text: Any, field: Field) -> Any:

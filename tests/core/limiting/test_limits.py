@@ -91,14 +91,44 @@ def test_closed_us_max(after_us: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "tokens"),
+    [
+        ("40", 40),
+        ("39.2", 40),
+        ("1e1", 10),
+        ("100", 100),
+        ("101", 100),
+        ("10000000000", 100),
+        ("inf", 100),
+        ("nan", 1),
+        ("0", 1),
+        ("-7", 1),
+        ("many", 1),
+        ("", 1),
+    ],
+)
+def test_a_task_takes_as_many_tokens_as_its_key_says(value: str, tokens: int) -> None:
+    """Of more than a full bucket it takes all, and one if the value is no number."""
+    driver = Driver()
+    driver.join("w1", 1)
+    assert declare(driver, rate=100, per_us=SECOND, cost_key="n") == ""
+    driver.submit(1, keys={"n": value})
+    [gate] = driver.core.book.namespace("default").gates.gates.values()
+    assert gate.bucket is not None
+    assert gate.bucket.units == (100 - tokens) * SECOND
+
+
+@pytest.mark.parametrize(
     ("name", "changes", "problems"),
     [
         ("", {}, ["name: "]),
         ("x" * 257, {}, ["name: "]),
+        ("l", {}, ["give concurrency, rate, or both"]),
+        ("l", {"rate": 0, "concurrency": -1}, ["give concurrency, rate, or both"]),
         ("l", {"keys": [""]}, ["keys: must have 1"]),
         ("l", {"rate": 1, "cost_key": "\0"}, ["cost_key: must have"]),
         ("l", {"concurrency": "two", "rate": -1}, ["concurrency: must be", "rate: must be"]),
-        ("l", {"per_us": 0, "cost": 0}, ["per_us: must be", "cost: must be"]),
+        ("l", {"per_us": 0, "cost": 0}, ["per_us: must be 1us to 31d, got 0s", "cost: must be"]),
         ("l", {"rate": 2, "burst": 1, "cost": 2}, ["cost: 2 is more than"]),
         ("l", {"on_full": "cancel_newest"}, ["on_full: "]),
         ("l", {"on_full": "cancel_newest", "concurrency": 0}, ["on_full: "]),

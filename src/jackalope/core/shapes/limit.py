@@ -130,4 +130,7 @@ def limit_problems(name: str, settings: LimitSettings) -> list[str]:
             f"on_full: {settings.on_full} is for a limit of concurrency, of at least 1, and "
             "without a rate"
         )
+    if not (problems or settings.keys or settings.rate) and settings.concurrency == UNBOUNDED:
+        # With keys it is of use: a worker can close the gate of a value.
+        problems.append("give concurrency, rate, or both")
     return problems

@@ -232,7 +232,8 @@ def read_query(request: Connection, shape: type[Q]) -> Q:
 async def read_body(request: Request, shape: type[S]) -> S:
     kind = request.header("content-type").partition(";")[0].strip().lower()
     if kind != JSON:
-        raise Rejected(415, f"the body must be {JSON}, got {kind or 'no Content-Type'}")
+        got = kind or "no Content-Type"
+        raise Rejected(415, f"the body must be {JSON}, got {got}; of curl, use --json")
     body = await request.body()
     try:
         try:

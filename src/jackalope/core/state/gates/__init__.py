@@ -29,12 +29,14 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from itertools import count
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jackalope.core.assertions import must
 from jackalope.core.ids import is_volatile
+from jackalope.core.limits import RATE_MAX
 from jackalope.core.shapes.keys import value_of
 from jackalope.core.shapes.limit import UNBOUNDED, Bucket, Limit, LimitSettings, OnFull, full_bucket
 from jackalope.core.state.timers import Timers
@@ -528,5 +530,8 @@ def _cost(task: Task, settings: LimitSettings) -> int:
         return 0
     if not settings.cost_key:
         return settings.cost
-    text = _key(task, settings.cost_key)
-    return max(1, int(text)) if text.isdecimal() and text.isascii() and len(text) < 10 else 1
+    try:
+        tokens = float(_key(task, settings.cost_key))
+    except ValueError:
+        return 1
+    return ceil(min(max(1.0, tokens), RATE_MAX))  # Of what is no number, max() returns 1.
