@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -83,6 +83,11 @@ def test_limits_have_names_and_all_settings() -> None:
     [
         ([Limit()], "give concurrency, rate, or both"),
         ([Limit(rate=1, per="soon")], "per: "),
+        ([Limit(rate=1, per="365d")], "per: must be 1us to 31d, got 365d"),
+        ([Limit(rate=1, cost="")], "cost: must have 1"),
+        ([Limit(concurrency=1, key="")], "key: must have 1"),
+        ([Limit(concurrency=1, key=cast("str", 5))], "key: several keys"),
+        ([Limit(concurrency=1, name=cast("str", 5))], "name: must be text, not int"),
         ([Limit(rate=2, cost=3)], "raise burst"),
         ([Limit(concurrency=-2)], "concurrency: must be"),
         ([Limit(concurrency=1, key="nobody")], "no argument 'nobody'; there are user"),
@@ -99,7 +104,14 @@ def test_what_is_wrong_is_said_where_a_task_is_defined(limits: Any, words: str) 
     assert words in str(caught.value)
 
 
+def test_no_key_is_one_count_of_all() -> None:
+    assert Limit(concurrency=1, key=None).settings() == Limit(concurrency=1).settings()
+    assert Limit(concurrency=1).keys == ()
+
+
 def test_throttled_wants_one_time() -> None:
+    with pytest.raises(TypeError, match="until must be a datetime, not int"):
+        Throttled("user", until=cast("datetime", 5))
     with pytest.raises(TypeError, match="one of retry_after and until"):
         Throttled("user")
     with pytest.raises(ValueError, match="no time zone"):

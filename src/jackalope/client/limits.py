@@ -35,9 +35,9 @@ class Limit:
     concurrency: int | None = None  # how many run at once; None for any number
     rate: int = 0  # how many start in each period, or how many tokens come; 0 for any number
     per: Seconds | str = 1  # the period of the rate: seconds, a timedelta, or a text such as "1m"
-    # the keys by whose values tasks are counted apart: arguments of the task, or its `keys`. Leave
-    # it out for one count of all.
-    key: str | Iterable[str] = ()
+    # the keys by whose values tasks are counted apart: arguments of the task, or its `keys`. None
+    # for one count of all.
+    key: str | Iterable[str] | None = None
     burst: int = 0  # how many tokens are saved up at most; 0 for as many as the rate
     cost: int | str = 1  # how many tokens a task takes, or the key whose value that is
     # what happens to tasks while as many run as may: they wait, or what comes is killed, or takes
@@ -48,7 +48,7 @@ class Limit:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys by whose values tasks are counted apart."""
-        return (self.key,) if isinstance(self.key, str) else tuple(self.key)
+        return (self.key,) if isinstance(self.key, str) else tuple(self.key or ())
 
     def settings(self, *, queue: str = "", task: str = "") -> dict[str, Any]:
         """Return all settings, as a broker takes them, for the tasks of a queue or of a name.
@@ -57,6 +57,10 @@ class Limit:
             ConfigError: with all that is wrong.
         """
         by_key = isinstance(self.cost, str)
+        one_of("name", option_checks.text, self.name)
+        one_of("key", _keys, (self.key,) if isinstance(self.key, str) else self.key)
+        if by_key:
+            one_of("cost", _key, self.cost)
         wanted = {
             "queue": queue,
             "task": task,
@@ -76,7 +80,7 @@ class Limit:
         if not problems and self.concurrency is None and not self.rate:
             problems = ["give concurrency, rate, or both"]
         if problems:
-            raise ConfigError("; ".join(problems))
+            raise ConfigError("; ".join(problems).replace("per_us:", "per:"))
         settings: dict[str, Any] = msgspec.to_builtins(checked)
         return settings
 
@@ -116,13 +120,12 @@ def argument_keys(limits: Iterable[Limit]) -> tuple[str, ...]:
 def _checked(value: object) -> Limit:
     if not isinstance(value, Limit):
         raise ConfigError(f"each must be a Limit, not {kind_of(value)}")
-    if not isinstance(value.key, str):
-        one_of("key", partial(option_checks.several, check=_key, what="keys", most=100), value.key)
     value.settings()
     return value
 
 
-_key = partial(option_checks.text, chars_min=1)
+_key = option_checks.name
+_keys = partial(option_checks.several, check=_key, what="keys", most=100)
 
 
 def _period_us(value: object) -> int:

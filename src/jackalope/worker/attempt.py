@@ -423,6 +423,8 @@ class Throttled(Exception):
         if (retry_after is None) == (until is None):
             raise TypeError("Throttled: give one of retry_after and until")
         if until is not None:
+            if not isinstance(until, datetime):
+                raise TypeError(f"Throttled: until must be a datetime, not {type(until).__name__}")
             if until.utcoffset() is None:
                 raise ValueError("Throttled: until has no time zone; use datetime.now(UTC)")
             retry_after = until - datetime.now(UTC)
