@@ -161,6 +161,26 @@ def test_a_node_behind_a_cut_needs_a_copy(open_node: OpenNode) -> None:
         b.follow(0)
 
 
+def test_a_node_behind_a_cut_before_a_large_batch_needs_a_copy(tmp_path: Path) -> None:
+    """The log begins with a batch of several messages: nothing is missing before its last one."""
+    log = MemoryLog()
+
+    def node(name: str) -> SharedJournal:
+        return SharedJournal(MemoryEngine(log, 600), Mirror(tmp_path / name), "c", name)
+
+    a, behind, empty = node("a"), node("behind"), node("empty")
+    a.claim()
+    a.append(b"0")
+    behind.catch_up()
+    for number in range(1, 7):
+        a.append(b"%d" % number * 2_000)
+    a.cut(5)
+    for each in (behind, empty):
+        each.find_place()
+        with pytest.raises(Behind, match="begins at message"):
+            each.follow(0)
+
+
 def test_a_cut_leaves_what_comes_later(open_node: OpenNode) -> None:
     a, b = open_node("a"), open_node("b")
     a.claim()

@@ -350,8 +350,8 @@ class SharedJournal:
                     self._is_placed = True
                     # A mirror that begins behind it, as after a restore, does not know its epoch.
                     self.mark = mark._replace(epoch=max(mark.epoch, entry.epoch))
-                elif entry.sequence > mark.sequence or self._is_begun_elsewhere(entry, position):
-                    raise self._gap(position)
+                elif entry.sequence > mark.sequence or self._is_begun_elsewhere(entry):
+                    raise self._gap(self._whole + 1)  # where its first part stands
                 return None
             self._is_placed = True
         if entry.before != self.mark.digest:
@@ -365,13 +365,13 @@ class SharedJournal:
             self.mark = self.mark._replace(epoch=entry.epoch)
         return entry
 
-    def _is_begun_elsewhere(self, entry: Entry, position: int) -> bool:
+    def _is_begun_elsewhere(self, entry: Entry) -> bool:
         """Return whether the log begins with a claim at this node's batch that it does not have.
 
         A new log was made from the mirror of another node, which ended with a claim more or less.
         """
         is_claim = entry.kind == Kind.CLAIM and entry.sequence == self.mark.sequence
-        if not is_claim or position != self.log.start():
+        if not is_claim or self._whole + 1 != self.log.start():
             return False
         return self.mirror.entries(entry.sequence, entry.digest, 0) is None
 
