@@ -532,9 +532,19 @@ def _why_ended(task: Task) -> Cause:
     if outcome is not None and outcome.error:
         text += f": {outcome.error.type}: {outcome.error.message}"
     facts: dict[str, str | int] = {"state": task.state}
+    if task.state is State.KILLED and (killed := _kill_of(task)) is not None:
+        text += f" by {killed.by or 'an unknown client'}"
+        text += f": {killed.detail}" if killed.detail else ""
+        facts["by"] = killed.by
     if outcome is not None and outcome.error and outcome.reason is Reason.DEPENDENCY:
         facts["dependency"] = outcome.error.message.partition(" ")[0]  # Its id comes first.
     return Cause(Why.ENDED, text, facts)
+
+
+def _kill_of(task: Task) -> HistoryEntry | None:
+    """Return the entry that says who killed a task; None if a worker stopped it when asked."""
+    killed = (each for each in reversed(task.history or ()) if each.what == Event.KILL)
+    return next(killed, None)
 
 
 def _callbacks(ctx: Context, task: Task) -> list[Cause]:
