@@ -286,7 +286,7 @@ class Driver:
         return self.core.roster.workers[name].session, Held(task.id, task.attempt.fence)
 
 
-def assert_refused(driver: Driver, answer: Answered | None, code: Code, limit: int) -> None:
+def assert_refused(driver: Driver, answer: Answered | None, code: Code, limit: int | str) -> None:
     """Check that nothing happened, and that the answer says why and names the limit."""
     refusal = refusal_in(answer)
     assert refusal is not None

@@ -214,7 +214,8 @@ def test_a_policy_is_taken_whole_or_its_problems_are_told(policy: Policy) -> Non
 
 @pytest.mark.parametrize("field", NOT_NEGATIVE)
 def test_what_must_not_be_negative(field: str) -> None:
-    assert f"{field}: must be 0 to " in problems_of(**{field: -1})
+    least = "0s" if field.endswith("_us") else "0"
+    assert f"{field}: must be {least} to " in problems_of(**{field: -1})
     assert isinstance(changed(**{field: 0}), Policy)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from jackalope.broker.views.limits import key_limit_views
 from jackalope.core.commands import Fail, FailAttempts, Verdict
-from jackalope.core.commands.limits import DeclareLimits
+from jackalope.core.commands.limits import DeclareLimits, DeleteLimit
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Accepted
 from jackalope.core.limits import (
@@ -62,6 +62,21 @@ def test_rate_max() -> None:
     bucket = full_bucket(LimitSettings(rate=1, burst=RATE_MAX, per_us=PERIOD_US_MAX), NOW_US)
     assert msgspec.json.decode(msgspec.json.encode(bucket), type=type(bucket)) == bucket
     assert bucket.units < 2**63
+
+
+@pytest.mark.parametrize("others", [{"queue": "other"}, {"task": "other"}])
+def test_tasks_that_a_limit_is_not_for_stay_in_line(others: dict[str, object]) -> None:
+    """To take 100,000 tasks out of line and put them back stops a broker for seconds."""
+    driver = Driver()
+    declare(driver, keys=["k"], concurrency=1)
+    driver.submit(1, keys={"k": "a"})
+    lane = driver.task(1).lane
+    for bound in (1, 2):
+        assert declare(driver, "others", concurrency=bound, **others) == ""
+    driver.send(DeleteLimit(name="others"))
+    assert driver.task(1).lane is lane
+    assert declare(driver, "own", concurrency=1) == ""
+    assert driver.task(1).lane is not lane
 
 
 def test_gates_shown_max() -> None:

@@ -125,9 +125,6 @@ def limit_tag(ctx: Context, command: LimitTag) -> Accepted | Refusal:
     limit = max(command.limit, -1)
     if limits.get(command.tag, -1) != limit:
         ctx.record(TagLimited(ctx.now_us, command.namespace, command.tag, limit, command.by))
-        namespace = ctx.book.namespaces[command.namespace]
-        for queue in namespace.queues.values():
-            ctx.agenda.offer_queue(queue)
     return Accepted()
 
 

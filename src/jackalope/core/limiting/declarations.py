@@ -43,7 +43,6 @@ def declare_limits(ctx: Context, command: DeclareLimits) -> Accepted | Refusal:
     for name, settings in wanted.items():
         if name not in known or known[name].settings != settings:
             ctx.record(LimitSet(ctx.now_us, command.namespace, name, settings, command.by))
-    _offer_all(ctx, command.namespace)
     return Accepted(len(wanted))
 
 
@@ -51,7 +50,6 @@ def delete_limit(ctx: Context, command: DeleteLimit) -> Accepted:
     """Delete a limit; one that is not there is gone already."""
     if command.name in _limits(ctx, command.namespace):
         ctx.record(LimitDeleted(ctx.now_us, command.namespace, command.name, command.by))
-        _offer_all(ctx, command.namespace)
     return Accepted()
 
 
@@ -103,8 +101,3 @@ def _settings(
     if isinstance(settings, list):
         return settings
     return limit_problems(name, settings) or settings
-
-
-def _offer_all(ctx: Context, namespace: str) -> None:
-    for queue in ctx.book.namespace(namespace).queues.values():
-        ctx.agenda.offer_queue(queue)

@@ -344,7 +344,7 @@ class Namespace:
 
     def limit_tag(self, tag: str, limit: int, tasks: dict[TaskId, Task]) -> None:
         """Set, change or (negative) remove the limit of a tag."""
-        with self._apart(lambda task: tag in task.options.tags, tasks):
+        with self._apart("", lambda task: tag in task.options.tags, tasks):
             if limit < 0:
                 self.gates.tags.pop(tag, None)
             else:
@@ -368,15 +368,15 @@ class Namespace:
             self._follow_limits()
             return [gate.text() for gate in changed]
         gone = [] if known is None else self.delete_limit(limit.name, tasks)
-        with self._apart(lambda task: limit.settings.queue in ("", task.queue.name), tasks):
+        with self._apart(limit.settings.queue, _is_meant(limit), tasks):
             gates.limits[limit.name] = limit
             self._follow_limits()
         return gone
 
     def delete_limit(self, name: str, tasks: dict[TaskId, Task]) -> list[str]:
         """Delete a limit, and return the names of its buckets."""
-        queue = self.gates.limits[name].settings.queue
-        with self._apart(lambda task: queue in ("", task.queue.name), tasks):
+        limit = self.gates.limits[name]
+        with self._apart(limit.settings.queue, _is_meant(limit), tasks):
             gone = self.gates.delete(name)
             self._follow_limits()
         return gone
@@ -387,21 +387,26 @@ class Namespace:
 
     @contextmanager
     def _apart(
-        self, is_affected: Callable[[Task], bool], tasks: dict[TaskId, Task]
+        self, queue: str, is_affected: Callable[[Task], bool], tasks: dict[TaskId, Task]
     ) -> Iterator[None]:
-        """Take tasks out of line and their slots away while limits change, and put them back."""
-        ready = [
-            task
-            for queue in self.queues.values()
-            for task in queue.line.all(tasks)
-            if is_affected(task)
-        ]
+        """Take tasks out of line and their slots away while limits change, and put them back.
+
+        Tasks of other queues, and those that are not affected, stay: to move one costs time.
+        """
+        queues = [each for each in self.queues.values() if queue in ("", each.name)]
+        ready = [task for each in queues for task in each.line.all(tasks) if is_affected(task)]
         ready.sort(key=lambda task: task.rank)
         leased = [
-            task for held in self.leases.values() for task in held.values() if is_affected(task)
+            task
+            for held in self.leases.values()
+            for task in held.values()
+            if queue in ("", task.queue.name) and is_affected(task)
         ]
+        by_lane: dict[object, list[Task]] = {}
         for task in ready:
-            self.step_out(task.queue, (task,), tasks)
+            by_lane.setdefault(task.lane, []).append(task)
+        for leaving in by_lane.values():
+            self.step_out(leaving[0].queue, leaving, tasks)
         for task in leased:
             self.gates.free(task, tasks)
         yield
@@ -409,6 +414,7 @@ class Namespace:
             self.gates.hold(task, tasks)
         for task in ready:
             self.line_up(task.queue, (task,), tasks)
+            self.gates.changes.opened[_lane_of(task)] = None
 
     def share_out(self, queue: Queue, tasks: dict[TaskId, Task]) -> None:
         """Enqueue the ready tasks of a queue again, because its fairness key changed."""
@@ -417,6 +423,12 @@ class Namespace:
             self.step_out(queue, (task,), tasks)
         queue.line.share_out()
         self.line_up(queue, affected, tasks)
+
+
+def _is_meant(limit: Limit) -> Callable[[Task], bool]:
+    """Return what tells whether a task of its queue can have gates of a limit."""
+    name = limit.settings.task
+    return lambda task: name in ("", task.name)
 
 
 def share_of(task: Task) -> str:
