@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from jackalope.broker.engine import Turn
 from jackalope.core import Core
 from jackalope.core.effects import Assignment, Effect, HelpAsked, SendToSession, TaskEnded
 from jackalope.core.ids import TaskId, is_volatile
@@ -219,6 +220,12 @@ class Checker:
 
     # What a node has.
 
+    def on_turn(self, core: Core, turn: Turn) -> None:
+        """Take a node that has ended a turn: the shadow is where it is."""
+
+    def at_end(self, core: Core) -> None:
+        """Take a node after everything has ended."""
+
     def compare(self, core: Core) -> None:
         """Check that a node, all of whose batches are durable, is where the shadow is."""
         mine, its = _unfinished(self.shadow.book.snapshot()), _unfinished(core.book.snapshot())
@@ -243,6 +250,12 @@ class Checker:
         demand(horizons[0] == horizons[1], "replay equals memory: the horizon", *counters)
         ranks = [each.rank for each in counters]
         demand(ranks[0] == ranks[1], "replay equals memory: the last place in line", *counters)
+
+    def unfinished_of(self, queue: str, namespace: str = "default") -> list[Task]:
+        """Return the tasks of a queue that have not come to an end."""
+        found = self.shadow.book.queue(namespace, queue)
+        there = self.shadow.book.tasks.values()
+        return [task for task in there if task.queue is found and task.state not in ENDED]
 
     def unfinished(self) -> list[TaskId]:
         """Return what was accepted, or came of that, and has not come to an end."""

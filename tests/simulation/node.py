@@ -191,6 +191,7 @@ class Node:
             effects = engine.settle(turn)
             if self._turns % _CHECK_EVERY_TURNS == 0:
                 check(engine.core)
+            self.checker.on_turn(engine.core, turn)
             if not self._release(effects):
                 return
         self._is_turning = False

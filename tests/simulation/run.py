@@ -13,8 +13,10 @@ from tests.simulation.callbacks import CallbackChecker, SimCourier, SimSubscribe
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.flows import FlowChecker, SimFlows
+from tests.simulation.limits import LimitChecker, SimLimits
 from tests.simulation.node import Node
 from tests.simulation.paces import PaceChecker, SimPacer
+from tests.simulation.requester import Requester
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
 from tests.simulation.shares import ShareChecker, SimTenants
 from tests.simulation.steps import StepChecker, StepWorker
@@ -37,6 +39,7 @@ _CHECKERS: dict[str, type[Checker]] = {
     "flows": FlowChecker,
     "callbacks": CallbackChecker,
     "shares": ShareChecker,
+    "limits": LimitChecker,
 }
 
 
@@ -62,6 +65,7 @@ def simulate(
     with_flows: bool = False,
     with_callbacks: bool = False,
     with_shares: bool = False,
+    with_limits: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -76,6 +80,7 @@ def simulate(
         "flows": with_flows,
         "callbacks": with_callbacks,
         "shares": with_shares,
+        "limits": with_limits,
     }
     checker = _CHECKERS[next((kind for kind, is_with in kinds.items() if is_with), "")]()
     make_worker = StepWorker if with_steps else SimWorker
@@ -118,6 +123,7 @@ def simulate(
     world.run(world.now_us + _HELP_US, stop=lambda: False)
     if node.engine is not None:
         check(node.engine.core)
+        checker.at_end(node.engine.core)
         roster = node.engine.core.roster
         if helping := [worker.id for worker in roster.workers.values() if worker.helps > 0]:
             raise Violation(f"whoever helped nobody any more has its slot back: {helping}")
@@ -127,11 +133,13 @@ def simulate(
 
 def _planner(
     world: World, node: Node, seed: int, kinds: dict[str, bool]
-) -> SimPlanner | SimFlows | SimTenants | None:
+) -> SimPlanner | SimFlows | Requester | None:
     """Return the client that has schedules, flows or tenants, if there is one."""
     if kinds["shares"] and isinstance(node.checker, ShareChecker):
         node.checker.node = node
         return SimTenants(world, node, seed)
+    if kinds["limits"]:
+        return SimLimits(world, node, seed)
     if kinds["schedules"]:
         return SimPlanner(world, node, seed)
     return SimFlows(world, node, seed) if kinds["flows"] else None

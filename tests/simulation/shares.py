@@ -7,20 +7,18 @@ killed or played in between. A restart lets all start equal.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
-from jackalope.core.commands import Command, DeclareQueue, SubmitTasks
-from jackalope.core.durations import MILLISECOND, SECOND
-from jackalope.core.effects import Effect, Reply
+from jackalope.core.commands import DeclareQueue, SubmitTasks
+from jackalope.core.durations import SECOND
 from jackalope.core.records import AnyRecord, AttemptAssigned, QueueDeclared
-from jackalope.core.refusals import Code, Refusal
 from jackalope.core.state.queue import share_of
 from jackalope.core.task import Options, TaskSpec
 from tests.simulation.checker import Checker, demand
 from tests.simulation.node import Node
+from tests.simulation.requester import Requester
 from tests.simulation.worker import SimWorker
-from tests.simulation.world import Link, World
+from tests.simulation.world import World
 
 _QUEUE = "fair"
 _WEIGHTS = {"whale": 1, "shark": 2, "crab": 1, "": 1, "shrimp": 1}
@@ -41,40 +39,30 @@ class TenantWorker(SimWorker):
     longest_us = 5 * SECOND
 
 
-class SimTenants:
+class SimTenants(Requester):
     """Tenants: one submits in heaps, the others a task now and then."""
 
+    name = "tenants"
+
     def __init__(self, world: World, node: Node, seed: int) -> None:
-        self.name = "tenants"
-        self.world = world
-        self.node = node
-        self.link: Link | None = None
-        self.outbox: dict[int, Command] = {}
-        self._rng = random.Random(seed)
-        self._refs = 0
-        self._is_tidying = False
-        self._put(DeclareQueue(queue=_QUEUE, changes=dict(_POLICY)))
-        for number in range(2):
-            name = f"tenants{number}"
-            TenantWorker(world, node, name, queues=(_QUEUE,), keys=(), slots=number + 1)
-        world.after(SECOND, self._live)
+        super().__init__(world, node, seed)
+        self.ask(DeclareQueue(queue=_QUEUE, changes=dict(_POLICY)))
+        self.workers = [
+            TenantWorker(world, node, f"tenants{n}", queues=(_QUEUE,), keys=(), slots=n + 1)
+            for n in range(2)
+        ]
 
     def tidy(self) -> None:
-        """Submit nothing more."""
-        self._is_tidying = True
+        super().tidy()
+        for worker in self.workers:
+            worker.usual_us = worker.longest_us = SECOND // 4
 
-    def _live(self) -> None:
-        rng = self._rng
-        self.world.after(rng.randrange(100 * MILLISECOND, SECOND), self._live)
-        if self.link is None:
-            self.link = self.node.connect(self)
-        if not self._is_tidying and self._refs:
+    def act(self) -> None:
+        if not self.is_tidying:
             # One comes back as soon as it has nothing, with a task; two come rarely, with heaps.
-            tenant = rng.choice(list(_WEIGHTS)) if self._waits("shrimp") else "shrimp"
+            tenant = self.rng.choice(list(_WEIGHTS)) if self._waits("shrimp") else "shrimp"
             tasks = [self._spec(tenant) for _ in range(8 if tenant in {"whale", "shark"} else 1)]
-            self._put(SubmitTasks(ref=0, tasks=tasks, by=tenant))
-        for command in list(self.outbox.values()):
-            self._send(command)
+            self.ask(SubmitTasks(ref=0, tasks=tasks, by=tenant))
 
     def _waits(self, tenant: str) -> bool:
         queue = self.node.checker.shadow.book.queue("default", _QUEUE)
@@ -83,29 +71,8 @@ class SimTenants:
 
     def _spec(self, tenant: str) -> TaskSpec:
         options = Options(keys={"tenant": tenant}) if tenant else Options()
-        priority = self._rng.choice((50, 150, 200))
+        priority = self.rng.choice((50, 150, 200))
         return TaskSpec(self.world.new_id(), _QUEUE, "", "", priority, b"", options)
-
-    def _put(self, command: Command) -> None:
-        self._refs += 1
-        command.ref = self._refs
-        self.outbox[self._refs] = command
-
-    def _send(self, command: Command) -> None:
-        if self.link is not None:
-            command.session = self.link.session
-            self.link.up(command)
-
-    def hear(self, link: Link, effect: Effect) -> None:
-        if link is not self.link or not isinstance(effect, Reply):
-            return
-        if isinstance(effect.body, Refusal) and effect.body.code is Code.STORAGE_FAILED:
-            return
-        self.outbox.pop(effect.ref, None)
-
-    def cut_off(self, link: Link) -> None:
-        if link is self.link:
-            self.link = None
 
 
 class ShareChecker(Checker):

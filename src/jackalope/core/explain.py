@@ -340,7 +340,7 @@ def _why_limited(namespace: Namespace, task: Task) -> list[Cause]:
             }
             causes.append(Cause(Why.LIMIT_REACHED, text, {**facts, **full}))
         bucket = gate.bucket
-        if bucket is not None and gate.opens_us > namespace.gates.changes.now_us:
+        if bucket is not None and gate.opens_us:
             is_closed = bucket.until_us >= gate.opens_us
             what = "a worker was throttled" if is_closed else _rate(settings)
             text = f"limit {name[0]!r}{named}: {what}; the next may start at {gate.opens_us}"

@@ -230,7 +230,7 @@ def _check_parked(gates: Gates, gate: Gate) -> None:
     if gates.is_shut(gate):
         must(not visible, "a shut gate lets no lane go", gate.name)
         return
-    room = gate.room(gates.changes.now_us)
+    room = gate.room()
     for lane in gate.lanes:
         if lane.closed_by is gate:
             seen = len(gate.visible.get(kind_of(lane), ()))

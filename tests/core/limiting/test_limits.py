@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from jackalope.broker.views.limits import key_limit_views
+from jackalope.core import Core
 from jackalope.core.commands import Fail, FailAttempts, Verdict
 from jackalope.core.commands.limits import DeclareLimits, DeleteLimit
 from jackalope.core.durations import SECOND
@@ -181,3 +182,41 @@ def test_a_bucket_of_a_time_to_come_is_forgotten_when_the_clock_is_set_back() ->
     bucket = full_bucket(settings, NOW_US)
     bucket.refill(settings, NOW_US - SECOND)
     assert bucket.at_us == NOW_US
+
+
+@pytest.mark.parametrize("is_throttled", [False, True])
+def test_a_limit_of_time_holds_after_a_restart_from_stored_rows(is_throttled: bool) -> None:
+    """No lease is left that could tell of it: only the bucket is stored."""
+    driver = Driver()
+    declare(driver, keys=["k"], **({} if is_throttled else {"rate": 1, "per_us": 60 * SECOND}))
+    driver.join("w1", 1, slots=9)
+    driver.submit(1, keys={"k": "a"})
+    fence = lease_of(driver.task(1)).fence
+    if is_throttled:
+        fail = Fail(task_id(1), fence, Error("E"), Verdict.THROTTLED, 60 * SECOND, key="k")
+        driver.send(FailAttempts(ref=1, attempts=[fail], session=1))
+    else:
+        driver.submit(2, keys={"k": "a"})
+        driver.finish(1)
+    changes = driver.core.book.snapshot()
+    driver.core = Core()
+    driver.core.book.restore(changes.counters, changes.entities, changes.tasks)
+    driver.join("w2", 2, slots=9)
+    assert driver.assigned() == []
+    driver.tick(60 * SECOND)
+    assert driver.assigned() == [1 if is_throttled else 2]
+
+
+def test_what_comes_in_time_for_a_token_does_not_pass_what_waits_for_it() -> None:
+    """The token has come, and the broker gets to know of the time by a submit."""
+    driver = Driver()
+    declare(driver, "all", rate=1, per_us=10 * SECOND)
+    declare(driver, "each", keys=["k"], concurrency=5)
+    driver.join("w1", 1, slots=9)
+    for number in (1, 2):
+        driver.submit(number, keys={"k": str(number)})
+    driver.now_us += 10 * SECOND
+    driver.submit(3, keys={"k": "3"})
+    assert driver.assigned() == []
+    driver.tick()
+    assert driver.assigned() == [2]

@@ -101,7 +101,9 @@ class Gate:
         self.settings = settings
         self.use = 0  # how many leases there are
         self.bucket: Bucket | None = None  # None if it is full, and no worker closed the gate
-        self.opens_us = 0  # when the bucket has enough and the gate is not closed by a worker
+        # when the bucket has enough and no worker has the gate closed; 0 if that is so. One whose
+        # time has come is shut until it is looked at, so that the best of what waits goes first.
+        self.opens_us = 0
         self.lanes: dict[Lane, int] = {}  # all that it can close, with the tokens of a task
         self.visible: dict[Kind, dict[Lane, None]] = {}  # those that no gate has parked
         self.parked: dict[Kind, list[tuple[int, int, Lane]]] = {}  # heaps of those that it has
@@ -117,9 +119,9 @@ class Gate:
         bound = self.settings.concurrency
         return bound != UNBOUNDED and self.use >= bound
 
-    def room(self, now_us: int) -> int | None:
+    def room(self) -> int | None:
         """Return how many tasks may start now at least; None for any number."""
-        if self.opens_us > now_us:
+        if self.opens_us:
             return 0
         settings = self.settings
         rooms = []
@@ -343,10 +345,11 @@ class Gates:
         return dict(zip(GATE_KINDS, tables, strict=True))
 
     def restore(self, name: GateName, bucket: Bucket) -> None:
-        """Put a stored bucket back."""
+        """Put a stored bucket back, before there are lanes."""
         gate = self.gate(name)
         gate.bucket = bucket
         self._time(gate)
+        self._update(gate, {})
 
     def close(self, name: GateName, at_us: int, until_us: int, tasks: dict[TaskId, Task]) -> Gate:
         """Let no task start at a gate until then."""
@@ -432,12 +435,12 @@ class Gates:
     # What is open.
 
     def is_shut(self, gate: Gate) -> bool:
-        return gate.opens_us > self.changes.now_us or gate.is_full()
+        return gate.opens_us > 0 or gate.is_full()
 
     def _shut(self, lane: Lane) -> Gate | None:
         """Return a gate of a lane that is shut; None if all are open."""
         for gate in lane.gates:
-            if gate.opens_us > self.changes.now_us or gate.is_full():
+            if gate.opens_us or gate.is_full():
                 return gate
         return None
 
@@ -449,9 +452,11 @@ class Gates:
             if gate.settings.rate:
                 bucket_us = bucket.has_us(gate.need(), gate.settings)
                 opens_us = max(opens_us, bucket_us if bucket_us > bucket.at_us else 0)
+            if opens_us <= self.changes.now_us:
+                opens_us = 0
         if opens_us != gate.opens_us:
             gate.opens_us = opens_us
-            if opens_us > self.changes.now_us:
+            if opens_us:
                 self.changes.opening.set((self.namespace, gate.text()), opens_us)
         if self.is_shut(gate):
             for lane in [lane for lanes in gate.visible.values() for lane in lanes]:
@@ -461,7 +466,7 @@ class Gates:
 
     def _settle(self, gate: Gate, tasks: dict[TaskId, Task]) -> None:
         """Let as many lanes go as an open gate has room for."""
-        room = gate.room(self.changes.now_us)
+        room = gate.room()
         for kind in list(gate.parked):
             while room is None or len(gate.visible.get(kind, ())) < room:
                 heap = self._fresh(gate, kind, tasks)
