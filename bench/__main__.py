@@ -21,6 +21,7 @@ BENCHMARKS = {
         "bench.fairness.command",
         "waits of small tenants beside large ones, and Celery's",
     ),
+    "limits": ("bench.limits", "an assignment under limits by key, with few keys and with many"),
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "grpc": ("bench.grpc", "the gRPC door beside the native one and REST"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),

@@ -56,7 +56,7 @@ class House:
     def runs(self, what: str = "begin") -> Counter[str]:
         """Count how often each task began, or ended."""
         lines = (line.split() for line in self.log.read_text().splitlines())
-        return Counter(name for happened, name, _ in lines if happened == what)
+        return Counter(line[-2] for line in lines if line[0] == what)
 
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the command line."""

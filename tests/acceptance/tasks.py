@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-from jackalope import Jackalope
+from jackalope import Jackalope, Limit
 
 app = Jackalope(os.environ.get("JACKALOPE_BROKER", "jackalope://localhost:7420"), timeout=60)
 
@@ -53,6 +53,24 @@ def block(log: str, name: str, seconds: float) -> str:
 @app.task(queue="poison")
 async def poison() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+#: How many tasks of a user run at once, and how many start at a host: at once, and in a second.
+PER_USER, HOST_BURST, HOST_RATE = 2, 2, 4
+
+
+@app.task(
+    queue="limited",
+    limits=[
+        Limit(key="user", concurrency=PER_USER),
+        Limit(key="host", rate=HOST_RATE, burst=HOST_BURST),
+        Limit(key=["user", "host"], concurrency=1),
+    ],
+)
+async def limited(log: str, name: str, user: str, host: str, seconds: float) -> None:
+    note(log, f"begin {time.monotonic_ns()} {user} {host}", name)
+    await asyncio.sleep(seconds)
+    note(log, f"end {time.monotonic_ns()} {user} {host}", name)
 
 
 def note(log: str, what: str, name: str) -> None:

@@ -45,6 +45,8 @@ class Violation(AssertionError):
 class Checker:
     """Knows what is durable, who holds what, and what was promised."""
 
+    commands_max: int | None = None  # how many commands a turn may have, if that matters
+
     def __init__(self) -> None:
         self.shadow = Core()
         self.accepted: set[TaskId] = set()

@@ -120,6 +120,7 @@ class SimLimits(Requester):
         self.ask(DeclareLimits(limits={"all": {"concurrency": -1, "rate": 5, "per_us": SECOND}}))
         for worker in self.workers:
             worker.usual_us = worker.longest_us = SECOND // 2
+            worker.is_able = True
 
     def act(self) -> None:
         if self.is_tidying or len(self.outbox) > 20:
@@ -138,7 +139,7 @@ class SimLimits(Requester):
         rng = self.rng
         keys = {"user": rng.choice("abc"), "host": rng.choice("xy"), "cost": rng.choice("123")}
         keys = {key: value for key, value in keys.items() if rng.random() < 0.9}
-        if rng.random() < 0.15:
+        if rng.random() < 0.25:
             keys["job"] = rng.choice("mn")
         if rng.random() < 0.25:
             keys["api"] = "z"

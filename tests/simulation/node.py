@@ -158,7 +158,8 @@ class Node:
         engine = self.engine
         if engine is None or self._dies("before deciding"):
             return
-        commands, self._inbox = self._inbox, []
+        some = slice(self.checker.commands_max)
+        commands, self._inbox = self._inbox[some], self._inbox[some.stop :] if some.stop else []
         for command in commands:
             self.world.say("core", command)
         if engine.heal() and engine.core is not self._settled_core:

@@ -14,8 +14,10 @@ from tests.simulation.checker import Checker, Violation
 from tests.simulation.client import NAMES, QUEUES, SimClient
 from tests.simulation.flows import FlowChecker, SimFlows
 from tests.simulation.limits import LimitChecker, SimLimits
+from tests.simulation.needs import NeedChecker, SimNeeds
 from tests.simulation.node import Node
 from tests.simulation.paces import PaceChecker, SimPacer
+from tests.simulation.quotas import QuotaChecker, SimQuotas
 from tests.simulation.requester import Requester
 from tests.simulation.schedules import ScheduleChecker, SimPlanner
 from tests.simulation.shares import ShareChecker, SimTenants
@@ -40,6 +42,8 @@ _CHECKERS: dict[str, type[Checker]] = {
     "callbacks": CallbackChecker,
     "shares": ShareChecker,
     "limits": LimitChecker,
+    "quotas": QuotaChecker,
+    "needs": NeedChecker,
 }
 
 
@@ -66,6 +70,8 @@ def simulate(
     with_callbacks: bool = False,
     with_shares: bool = False,
     with_limits: bool = False,
+    with_quotas: bool = False,
+    with_needs: bool = False,
 ) -> Report:
     """Run one seed to its end.
 
@@ -81,6 +87,8 @@ def simulate(
         "callbacks": with_callbacks,
         "shares": with_shares,
         "limits": with_limits,
+        "quotas": with_quotas,
+        "needs": with_needs,
     }
     checker = _CHECKERS[next((kind for kind, is_with in kinds.items() if is_with), "")]()
     make_worker = StepWorker if with_steps else SimWorker
@@ -138,8 +146,10 @@ def _planner(
     if kinds["shares"] and isinstance(node.checker, ShareChecker):
         node.checker.node = node
         return SimTenants(world, node, seed)
-    if kinds["limits"]:
-        return SimLimits(world, node, seed)
+    requesters = {"limits": SimLimits, "quotas": SimQuotas, "needs": SimNeeds}
+    for kind, make in requesters.items():
+        if kinds[kind]:
+            return make(world, node, seed)
     if kinds["schedules"]:
         return SimPlanner(world, node, seed)
     return SimFlows(world, node, seed) if kinds["flows"] else None

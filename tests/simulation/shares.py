@@ -2,7 +2,9 @@
 
 While a share waits, another of the same weight has at most one turn more, and in general turns
 divided by weights differ by `1 / weight + 1 / other weight` at most: whatever fails, is retried,
-killed or played in between. A restart lets all start equal.
+killed or played in between. A restart lets all start equal. No share has credit for having been
+idle: however many new ones come, one that waits is served again after a number of turns that
+follows from the weights of those that wait.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ from tests.simulation.world import World
 
 _QUEUE = "fair"
 _WEIGHTS = {"whale": 1, "shark": 2, "crab": 1, "": 1, "shrimp": 1}
+#: So many turns for each unit of weight that waits, others have at most between two of a share.
+_TURNS_MAX = 3
 _POLICY: dict[str, object] = {
     "fair_by": "tenant",
     "fair_weights": {"shark": 2},
@@ -62,6 +66,8 @@ class SimTenants(Requester):
             # One comes back as soon as it has nothing, with a task; two come rarely, with heaps.
             tenant = self.rng.choice(list(_WEIGHTS)) if self._waits("shrimp") else "shrimp"
             tasks = [self._spec(tenant) for _ in range(8 if tenant in {"whale", "shark"} else 1)]
+            # Ever new ones come with one task each, as fast as tasks are run.
+            tasks += [self._spec(f"new{self._refs}-{n}") for n in range(self.rng.choice((1, 2)))]
             self.ask(SubmitTasks(ref=0, tasks=tasks, by=tenant))
 
     def _waits(self, tenant: str) -> bool:
@@ -84,16 +90,21 @@ class ShareChecker(Checker):
         self._restarts = 0
         # the turns of all since each share waits without a pause
         self._turns: dict[str, Counter[str]] = {}
+        # the turns of others since each share was served last, and the most weight that waited
+        self._passed: dict[str, int] = {}
+        self._most: dict[str, int] = {}
 
     def on_durable(self, records: list[AnyRecord]) -> None:
         restarts = 0 if self.node is None else self.node.restarts
         if restarts != self._restarts:
             self._turns.clear()
+            self._passed.clear()
             self._restarts = restarts
         for record in records:
             super().on_durable([record])
             if isinstance(record, QueueDeclared):
                 self._turns.clear()
+                self._passed.clear()
             self._follow()
 
     def _follow(self) -> None:
@@ -102,6 +113,9 @@ class ShareChecker(Checker):
         fair = None if queue is None else queue.line.fair
         waiting = () if fair is None else fair.waiting()
         self._turns = {share.value: self._turns.get(share.value, Counter()) for share in waiting}
+        weight = sum(_WEIGHTS.get(value, 1) for value in self._turns)
+        self._passed = {value: self._passed.get(value, 0) for value in self._turns}
+        self._most = {value: max(weight, self._most.get(value, 0)) for value in self._turns}
 
     def _on_assigned(self, record: AttemptAssigned) -> None:
         super()._on_assigned(record)
@@ -110,15 +124,19 @@ class ShareChecker(Checker):
             return
         self.counts["Turn"] += 1
         served = share_of(task)
-        for turns in self._turns.values():
+        for value, turns in self._turns.items():
             turns[served] += 1
+            self._passed[value] = 0 if value == served else self._passed[value] + 1
+            self._most[value] = 0 if value == served else self._most[value]
+            few = self._passed[value] <= _TURNS_MAX * self._most[value] + _TURNS_MAX
+            demand(few, "no share waits while ever new ones come", value, self._passed)
         best = min(
             (each for each in self.shadow.book.tasks.values() if each.lane is task.lane),
             key=lambda each: (-each.priority, each.rank),
         )
         demand(best is task, "within a share the most urgent goes first", record, best)
         for value, turns in self._turns.items():
-            own, other = _WEIGHTS[value], _WEIGHTS[served]
+            own, other = _WEIGHTS.get(value, 1), _WEIGHTS.get(served, 1)
             ahead = turns[served] / other - turns[value] / own
             allowed = 1 / own if own == other else 1 / own + 1 / other
             demand(ahead <= allowed + 1e-9, "no share has more than its turns", value, turns)

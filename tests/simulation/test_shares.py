@@ -15,7 +15,7 @@ from jackalope.storage.faults import Corrupt
 from tests.simulation.checker import Violation
 from tests.simulation.run import Report, simulate
 
-_SEEDS = 16
+_SEEDS = 8
 _GROUP = 4
 
 _MORE = "no share has more than its turns"
@@ -94,3 +94,20 @@ def test_lanes_that_moved_back_keep_their_places(monkeypatch: Patch) -> None:
     best = ready_queue.Row.best
     monkeypatch.setattr(ready_queue.Row, "best", stale)
     assert _MORE in _caught()
+
+
+def test_credit_is_kept_while_idle(monkeypatch: Patch) -> None:
+    """One that comes begins where it was long ago: before all that wait."""
+
+    def credited(fair: FairShares, value: str, count: int) -> FairShare:
+        known = fair._shares.get(value)
+        before = 0 if known is None else known.at
+        share = enter(fair, value, 0)
+        if not share.size:
+            fair.put(share, before)
+        share.size += count
+        return share
+
+    enter = FairShares.enter
+    monkeypatch.setattr(FairShares, "enter", credited)
+    assert "no share waits while ever new ones come" in _caught()

@@ -7,6 +7,7 @@ joining what it still has in hand. That is all a real one must do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jackalope.core.commands import (
     Answer,
@@ -65,6 +66,8 @@ class SimWorker:
     longest_us = 60 * SECOND  # that one in ten tasks may take
     usual_us = 2 * SECOND  # that the others may take
     is_able = False  # whether all that it runs succeeds
+    namespace = "default"
+    resources: ClassVar[dict[str, int]] = {}
 
     def __init__(
         self,
@@ -170,6 +173,8 @@ class SimWorker:
                 generation=self._generation,
                 helps=self.helps,
                 names=self.names,
+                namespace=self.namespace,
+                resources=dict(self.resources),
             )
         )
 

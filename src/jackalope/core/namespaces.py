@@ -138,6 +138,9 @@ def take_within(
         if not room and refusal is not None:
             serve(ctx)
             room, refusal = room_for(ctx, queue, sizes[taken:])
+        if not room and isinstance(refusal, QuotaRefusal) and refusal.quota == Quota.BYTES_STORED:
+            answers.append(refusal)  # A smaller one behind it may fit.
+            continue
         if not room:
             return [*answers, *[refusal] * (len(sizes) - taken)]
         answers += take(slice(taken, taken + room)) or [None] * room

@@ -202,6 +202,8 @@ class ClusterChecker(Checker):
             self._check_late(life, batch.epoch)
         if effects:
             self.told = max(self.told, engine.sequence)
+        if engine.sequence == self.sequence:
+            self.on_turn(engine.core, turn)
 
     def _check_late(self, life: Life, epoch: int) -> None:
         """Demand that what was in doubt is not told once another node has led for a while."""

@@ -25,6 +25,7 @@ from tests.simulation.cluster.machine import OUTSIDE, ClusterLink, Life, Machine
 from tests.simulation.cluster.process import Clock, ClusterWorld, virtual
 from tests.simulation.cluster.whole import WholeChecker
 from tests.simulation.flows import SimFlows
+from tests.simulation.limits import SimLimits
 from tests.simulation.log import NO_FAULTS, LogFaults, SimLog
 from tests.simulation.network import LOG, Network
 from tests.simulation.paces import SimPacer
@@ -368,7 +369,7 @@ def simulate(
     sufferings: Sufferings | None = None,
     is_whole: bool = False,
 ) -> Report:
-    """Run one seed to its end; with schedules, steps and paces if it is whole.
+    """Run one seed to its end; with schedules, steps, paces, flows and limits if it is whole.
 
     Raises:
         Violation: something happened that must not happen.
@@ -405,6 +406,7 @@ def _run(seed: int, cluster: Cluster) -> Report:
     planner = SimPlanner(world, node, seed) if is_whole else None
     pacer = SimPacer(world, node, seed) if is_whole else None
     flows = SimFlows(world, node, seed, 4) if is_whole else None
+    limits = SimLimits(world, node, seed, workers=1) if is_whole else None
     make_worker = WholeWorker if is_whole else ClusterWorker
     workers = [
         make_worker(world, node, "w0", queues=queues, keys=(), slots=slots, names=names),
@@ -417,9 +419,10 @@ def _run(seed: int, cluster: Cluster) -> Report:
         worker.hurry()
     for client in clients:
         client.left, client.is_tidying = 0, True
-    if planner is not None and pacer is not None and flows is not None:
+    if planner is not None and pacer is not None and flows is not None and limits is not None:
         planner.tidy()
         flows.tidy()
+        limits.tidy()
         pacer.is_tidying = True
     world.run(world.now_us + 3 * cluster.timing.takeover_us + SECOND, stop=lambda: False)
     cluster.demand_leader(is_known=False)
@@ -432,7 +435,7 @@ def _run(seed: int, cluster: Cluster) -> Report:
 
     def is_over() -> bool:
         is_quiet = not any(client.outbox or client.requests for client in clients)
-        is_quiet &= not any(each.outbox for each in (planner, pacer) if each is not None)
+        is_quiet &= not any(each.outbox for each in (planner, pacer, limits) if each is not None)
         return is_quiet and not checker.unfinished()
 
     end_us = world.now_us + _PATIENCE_US

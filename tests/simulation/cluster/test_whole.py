@@ -1,4 +1,4 @@
-"""Clusters with schedules, steps, paces and flows: what holds with one broker holds there too."""
+"""Clusters with schedules, steps, paces, flows and limits: what holds with one broker holds there too."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 
 from jackalope.core.records import ScheduleFired, StepRecorded, TaskReplaced
+from jackalope.core.shapes.limit import full_bucket
 from jackalope.core.state import apply
 from jackalope.core.state.book import Book
+from jackalope.core.state.gates import Gate, Gates
 from tests.simulation.cluster.run import Report, simulate
 from tests.simulation.flow_bugs import join_too_early, lose_joins, mix_inputs
 
@@ -32,6 +34,7 @@ def test_seeds(begin: int) -> None:
     assert {"StepRecorded", "WaitBegan", "EventSent", "StepDone"} <= kinds
     assert {"TaskReplaced", "ThrottlesEnded", "PacedRun"} <= kinds
     assert {"NodeReleased", "Inputs", "Flow succeeded"} <= kinds
+    assert {"LimitSet", "Limited", "BucketsFilled", "Waits"} <= kinds
     assert sum(report.counts["Claims"] for report in reports) > _GROUP, "nobody else ever led"
 
 
@@ -110,3 +113,16 @@ def test_a_join_goes_on_too_early(monkeypatch: Patch) -> None:
 def test_an_input_is_of_another_node(monkeypatch: Patch) -> None:
     mix_inputs(monkeypatch)
     assert "an input is what the node left" in _caught()
+
+
+def test_a_new_leader_forgets_tokens(monkeypatch: Patch) -> None:
+    """Who follows finds the buckets full."""
+
+    def full(gates: Gates, gate: Gate, cost: int, at_us: int) -> None:
+        take(gates, gate, cost, at_us)
+        if gate.bucket is not None and at_us % 8 == 0:
+            gate.bucket = full_bucket(gate.settings, at_us)
+
+    take = Gates._take
+    monkeypatch.setattr(Gates, "_take", full)
+    assert "a start has its tokens" in _caught()
