@@ -14,29 +14,16 @@ from fractions import Fraction
 
 from jackalope.broker.engine import Turn
 from jackalope.core import Core
-from jackalope.core.commands import (
-    DeclareQueue,
-    Fail,
-    FailAttempts,
-    SubmitTasks,
-    Tick,
-    Verdict,
-)
+from jackalope.core.commands import DeclareQueue, Fail, FailAttempts, SubmitTasks, Tick, Verdict
 from jackalope.core.commands.limits import DeclareLimits, DeleteLimit
 from jackalope.core.durations import SECOND
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
-from jackalope.core.records import (
-    AnyRecord,
-    AttemptAssigned,
-    AttemptEnded,
-    SignalRequested,
-    TaskMoved,
-)
+from jackalope.core.records import AttemptAssigned, AttemptEnded, SignalRequested, TaskMoved
 from jackalope.core.records.limits import BucketsFilled, GatesClosed, LimitDeleted, LimitSet
 from jackalope.core.shapes.limit import UNBOUNDED, LimitSettings, OnFull
 from jackalope.core.state.gates import gate_name
-from jackalope.core.task import Error, Options, Signal, Task, TaskSpec
+from jackalope.core.task import Error, Options, Task, TaskSpec
 from tests.simulation.checker import Checker, demand
 from tests.simulation.node import Node
 from tests.simulation.requester import Requester
@@ -114,9 +101,9 @@ class SimLimits(Requester):
     def tidy(self) -> None:
         super().tidy()
         self.outbox.clear()
-        for name in _KEYS:
-            on_full = {"on_full": "wait"}
-            self.ask(DeclareLimits(limits={name: {**_CALM, **on_full, "keys": _KEYS[name]}}))
+        for name, keys in _KEYS.items():
+            changes = {**_CALM, "on_full": "wait", "keys": keys}
+            self.ask(DeclareLimits(limits={name: changes}))
         self.ask(DeclareLimits(limits={"all": {"concurrency": -1, "rate": 5, "per_us": SECOND}}))
         for worker in self.workers:
             worker.usual_us = worker.longest_us = SECOND // 2

@@ -104,7 +104,7 @@ class NeedChecker(Checker):
 
     def _left(self, worker: str) -> dict[str, int]:
         """Return what a worker has left, by the leases that it has."""
-        left = dict(_WORKERS[worker.split(".")[0]].resources)
+        left = dict(_WORKERS[worker.split(".", maxsplit=1)[0]].resources)
         for task_id, (_, holder) in self.holders.items():
             if holder == worker:
                 for name, amount in _needs(self.shadow.book.tasks[task_id]).items():

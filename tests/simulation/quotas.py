@@ -129,7 +129,7 @@ class SimQuotas(Requester):
             "tasks_queued": rng.choice((0, 3, 8)),
             "bytes_stored": rng.choice((0, 100, 400)),
             "submits_per_second": rng.choice((0, 1, 3)),
-            "submits_burst": rng.choice((0, 6)),
+            "submits_burst": rng.choice((0, 6, 30)),
             "concurrent_attempts": rng.choice((0, 1, 3)),
         }
         self.ask(DeclareNamespace(name=namespace, changes=changes))
@@ -152,10 +152,7 @@ class QuotaChecker(Checker):
         self.settings: dict[str, NamespaceSettings] = {}
         self.versions: dict[str, set[str]] = {}
         self._lacking: dict[str, tuple[Fraction, int]] = {}  # of the tokens of submits, and when
-        self._checks |= {
-            NamespaceDeclared: self._on_namespace,
-            ContractDeclared: self._on_contract,
-        }
+        self._checks |= {NamespaceDeclared: self._on_namespace, ContractDeclared: self._on_contract}
 
     def _tasks(self, namespace: str) -> list[Task]:
         """Return the tasks of a namespace that have not ended."""

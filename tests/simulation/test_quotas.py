@@ -121,7 +121,7 @@ def test_a_quota_is_one_less_than_it_says(monkeypatch: Patch) -> None:
 def test_attempts_are_miscounted(monkeypatch: Patch, by: int, told: str) -> None:
     def wrong(namespace: Namespace) -> bool:
         limit = namespace.settings.concurrent_attempts
-        return 0 < limit and namespace.leased >= limit + by
+        return limit > 0 and namespace.leased >= limit + by
 
     monkeypatch.setattr(Namespace, "is_at_limit", wrong)
     monkeypatch.setattr(Namespace, "attempts_left", lambda _namespace: 1)
@@ -173,5 +173,3 @@ def test_a_large_task_starves(monkeypatch: Patch) -> None:
     """No worker is kept free for it."""
     monkeypatch.setattr(placement, "reserve", lambda *_: None)
     assert "a large task starts among small ones" in _caught(with_needs=True)
-
-

@@ -240,10 +240,19 @@ class Membership:
     # Joining.
 
     def join(self) -> None:
-        """Send JOIN to the broker: what the worker holds, and how many slots it has."""
+        """Send JOIN to the broker: what the worker holds, and how many slots it has.
+
+        The limits of its tasks come first, so that it is given none that they do not let go.
+        """
         connection = self._connection
         if connection is None or not self._is_wanted:
             return  # If it is the former: the next connection begins with this.
+        if self._limits and not self._has_limited and not self._joined.is_set():
+            self._declare_limits(connection)
+        else:
+            self._join(connection)
+
+    def _join(self, connection: Connection) -> None:
         standing, workload = self._standing, self._workload
         is_new = not self._joined.is_set()
         if is_new:
@@ -308,7 +317,7 @@ class Membership:
                 self._declare_contracts(connection)
 
     def _declare_limits(self, connection: Connection) -> None:
-        """Declare the limits of the tasks once, so that a reconnect undoes no live change."""
+        """Declare the limits once, so that a reconnect undoes no live change, and join then."""
 
         def answered(_: Any, error: JackalopeError | None) -> None:
             is_refused = isinstance(error, Rejected) and error.code not in PASSING
@@ -318,9 +327,10 @@ class Membership:
                     "declare them with app.declare_limits() and the API key of an administrator"
                 )
                 log.error("limits not declared", error=str(error), advice=advice)
+            if connection is self._connection:
+                self._join(connection)
 
-        if self._limits and not self._has_limited:
-            connection.ask(Manage(0, "declare_limits", {"limits": self._limits}), answered)
+        connection.ask(Manage(0, "declare_limits", {"limits": self._limits}), answered)
 
     def _declare_schedules(self, connection: Connection) -> None:
         """Declare the schedules of the application once; also that there are none any more."""

@@ -1,4 +1,4 @@
-"""Clusters with schedules, steps, paces, flows and limits: what holds with one broker holds there too."""
+"""Clusters with schedules, steps, paces, flows and limits: what holds with one broker holds."""
 
 from __future__ import annotations
 
