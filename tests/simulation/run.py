@@ -146,7 +146,11 @@ def _planner(
     if kinds["shares"] and isinstance(node.checker, ShareChecker):
         node.checker.node = node
         return SimTenants(world, node, seed)
-    requesters = {"limits": SimLimits, "quotas": SimQuotas, "needs": SimNeeds}
+    requesters: dict[str, type[Requester]] = {
+        "limits": SimLimits,
+        "quotas": SimQuotas,
+        "needs": SimNeeds,
+    }
     for kind, make in requesters.items():
         if kinds[kind]:
             return make(world, node, seed)

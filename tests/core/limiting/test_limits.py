@@ -188,7 +188,7 @@ def test_a_bucket_of_a_time_to_come_is_forgotten_when_the_clock_is_set_back() ->
 def test_a_limit_of_time_holds_after_a_restart_from_stored_rows(is_throttled: bool) -> None:
     """No lease is left that could tell of it: only the bucket is stored."""
     driver = Driver()
-    declare(driver, keys=["k"], **({} if is_throttled else {"rate": 1, "per_us": 60 * SECOND}))
+    declare(driver, keys=["k"], rate=0 if is_throttled else 1, per_us=60 * SECOND)
     driver.join("w1", 1, slots=9)
     driver.submit(1, keys={"k": "a"})
     fence = lease_of(driver.task(1)).fence
