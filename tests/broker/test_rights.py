@@ -313,27 +313,43 @@ def test_a_key_of_another_namespace_permits_nothing(make: Callable[[About], Comm
 
 
 class World(Driver):
-    """A core with two queues, their exchanges, workers and tasks."""
+    """A core with two queues, their exchanges, workers and tasks.
 
-    def __init__(self) -> None:
+    Args:
+        theirs: the namespace of all that is not one's own; none if there is nothing else.
+    """
+
+    def __init__(self, theirs: str = c.DEFAULT_NAMESPACE) -> None:
         super().__init__()
-        for queue in (MINE, THEIRS):
-            exchange = Exchange(f"to-{queue}", Kind.DIRECT)
-            self.say(amqp.OpenExchange(exchange=exchange))
-            self.say(c.DeclareQueue(queue=queue))
-            self.say(amqp.Bind(binding=Binding(exchange.name, queue, key="k")))
-            self.say(c.SubmitTasks(ref=0, tasks=[spec(HELD[queue], queue, priority=200)]))
-            join = c.JoinWorker(
-                ref=0, worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret"
-            )
-            self.say(join, HOLDER if queue == MINE else OWNER)
-            self.say(c.SubmitTasks(ref=0, tasks=[spec(WAITING[queue], queue, priority=100)]))
+        for queue, place in ((MINE, c.DEFAULT_NAMESPACE), (THEIRS, theirs)):
+            if place:
+                self._fill(queue, place)
         hourly = {queue: _hourly(queue) for queue in (MINE, THEIRS)}
-        self.say(s.DeclareSchedules(app="app", schedules=hourly))
-        self.say(k.DeclareContracts(queues=(MINE, THEIRS), contracts={NAME: {}}))
+        if theirs == c.DEFAULT_NAMESPACE:
+            self.say(s.DeclareSchedules(app="app", schedules=hourly))
+            self.say(k.DeclareContracts(queues=(MINE, THEIRS), contracts={NAME: {}}))
+        elif theirs:
+            declared = s.DeclareSchedules(app="app", schedules={THEIRS: hourly[THEIRS]})
+            self.say(declared, place=theirs)
+            contracts = k.DeclareContracts(queues=(THEIRS,), contracts={NAME: {}})
+            self.say(contracts, place=theirs)
 
-    def say(self, command: Command, session: int = 1) -> Any:
+    def _fill(self, queue: str, place: str) -> None:
+        exchange = Exchange(f"to-{queue}", Kind.DIRECT)
+        self.say(amqp.OpenExchange(exchange=exchange), place=place)
+        self.say(c.DeclareQueue(queue=queue), place=place)
+        self.say(amqp.Bind(binding=Binding(exchange.name, queue, key="k")), place=place)
+        held = spec(HELD[queue], queue, priority=200)
+        self.say(c.SubmitTasks(ref=0, tasks=[held]), place=place)
+        join = c.JoinWorker(ref=0, worker=f"w-{queue}", queues=(queue,), secret=f"{queue}-secret")
+        self.say(join, HOLDER if queue == MINE else OWNER, place)
+        waiting = spec(WAITING[queue], queue, priority=100)
+        self.say(c.SubmitTasks(ref=0, tasks=[waiting]), place=place)
+
+    def say(self, command: Command, session: int = 1, place: str = "") -> Any:
         command.session = session
+        if place:
+            cast("Any", command).namespace = place
         return self.send(cast("c.AnyCommand", command))
 
 
@@ -369,6 +385,23 @@ def test_for_a_key_of_some_queues_others_are_as_if_they_were_not_there(
     assert theirs.replace(f"fence {fence}", "fence 99") == nowhere
     of_theirs = [each for each in changed if THEIRS in str(each)]
     assert not of_theirs
+
+
+@every_sample
+def test_what_another_namespace_has_is_answered_as_if_it_did_not_exist(
+    make: Callable[[About], Command],
+) -> None:
+    fence = World("elsewhere").fence(HELD[THEIRS])
+
+    def told(theirs: str) -> tuple[str, list[str]]:
+        world = World(theirs)
+        command = make(About(THEIRS, fence))
+        assert who(*Permission).admit(command) is None
+        answer = world.say(command, STRANGER)
+        known = [each for each in world.effects if not isinstance(each, Reply)]
+        return str(answer), [str(each) for each in (*world.records, *known)]
+
+    assert told("elsewhere") == told("")
 
 
 # What remains for a key of some queues, and for one that administers none.

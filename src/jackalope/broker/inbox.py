@@ -201,7 +201,7 @@ class Admission:
             return None
         return Refusal(
             Code.OVERLOADED,
-            f"the broker is overloaded: {items} commands and {unwritten} tasks to write are "
-            "queued; submit again later",
+            "the broker is overloaded: too many commands or tasks to write are queued; submit "
+            "again later",
             _RETRY_US,
         )

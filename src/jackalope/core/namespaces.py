@@ -80,7 +80,8 @@ def no_room(
     if is_used:
         there = sum(len(each.queues) for each in ctx.book.namespaces.values())
         if there + count > ctx.queues_by_use_max:
-            message = f"there are {there} queues; declare queue {name!r} before it is used"
+            # Not how many there are: they are of all namespaces.
+            message = f"no more queues come into being by use; declare queue {name!r} first"
             return Refusal(Code.TOO_MANY, f"{message}, or raise limits.queues_by_use")
     ns = ctx.book.namespaces.get(namespace)
     if ns is not None and len(ns.queues) + count > QUEUES_PER_NAMESPACE_MAX:
@@ -100,7 +101,7 @@ def no_namespace(ctx: Context, name: str, *, is_used: bool = False) -> Refusal |
     if there >= NAMESPACES_MAX:
         return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
     if is_used and there >= ctx.namespaces_by_use_max:
-        message = f"there are {there} namespaces; declare a queue in namespace {name!r} first"
+        message = f"no more namespaces come into being by use; create namespace {name!r} first"
         return Refusal(Code.TOO_MANY, f"{message}, or raise limits.namespaces_by_use")
     return None
 

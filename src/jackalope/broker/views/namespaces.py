@@ -81,6 +81,11 @@ def act_page(core: Core, own: str, which: Which, cursor: str, limit: int) -> Act
     return ActPage(acts)
 
 
+def latest_act_us(core: Core, namespace: str) -> int:
+    """Return when the last act in a namespace was; 0 if there was none."""
+    return max((entry.at_us for entry in core.book.audit.of(namespace)[-1:]), default=0)
+
+
 def _numbered_by_time(entries: list[AuditEntry]) -> list[AuditEntry]:
     """Return entries numbered by their time, each higher than the one before; oldest first."""
     numbered: list[AuditEntry] = []

@@ -14,7 +14,7 @@ from functools import cache
 from hashlib import sha256
 from http.cookies import SimpleCookie
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 from uvicorn.protocols.utils import ClientDisconnected
@@ -23,10 +23,14 @@ from jackalope import __version__
 from jackalope.broker import queries
 from jackalope.broker.access import Principal, acting, own_namespace, sees
 from jackalope.broker.audit import act_of
+from jackalope.broker.events import Subscription
 from jackalope.broker.queries import Refused
+from jackalope.broker.service import Broker
+from jackalope.broker.views.namespaces import latest_act_us
 from jackalope.core.api_key import Permission
 from jackalope.core.commands import DEFAULT_NAMESPACE
 from jackalope.core.durations import SECOND
+from jackalope.core.ids import NO_TASK
 from jackalope.core.refusals import Refusal
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.auth import Stranger
@@ -46,6 +50,7 @@ from jackalope.doors.http.rest.stats import StatsShown, show_stats
 from jackalope.doors.http.rest.workers import WorkerShown, show_worker
 from jackalope.doors.http.router import Routes, Spec
 from jackalope.doors.http.visits import VISIT_US_MAX
+from jackalope.wire.messages import Happened
 
 routes = Routes()
 
@@ -280,7 +285,7 @@ _encode = msgspec.json.Encoder().encode
 class Pulse(msgspec.Struct, tag_field="type", tag="pulse"):
     """A namespace as it is now."""
 
-    # grows whenever anything durable happens; with the time for who must not know of all of it
+    # grows whenever anything durable happens; for a client of one namespace, anything in that one
     sequence: int
     stats: StatsShown  # the namespace in numbers
     queues: list[QueueShown]  # all that the client may see
@@ -299,31 +304,63 @@ _QUIET = _encode(Quiet()).decode()
 @routes.websocket(PULSE, "read_tasks")
 async def pulse_socket(socket: WebSocket) -> None:
     """Tell how the namespace is, whenever that has changed, until one side has had enough."""
-    first = await take_pulse(socket)
-    await socket.accept()
-    closing = asyncio.create_task(door_of(socket).closing.wait())
-    reading = asyncio.create_task(_until_gone(socket))
-    beating = asyncio.create_task(_beat(socket, first))
-    tasks = (closing, reading, beating)
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    with Changes(door_of(socket).broker, namespace_of(socket)) as changes:
+        first = await take_pulse(socket, changes)
+        await socket.accept()
+        closing = asyncio.create_task(door_of(socket).closing.wait())
+        reading = asyncio.create_task(_until_gone(socket))
+        beating = asyncio.create_task(_beat(socket, first, changes))
+        tasks = (closing, reading, beating)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
     refused = next((end for end in ends if isinstance(end, Refused)), None)
     with suppress(Exception):  # The page may be gone already.
         await socket.close(_POLICY_VIOLATION if refused else _GOING_AWAY, str(refused or "")[:100])
 
 
-async def take_pulse(socket: WebSocket) -> Pulse:
+class Changes:
+    """When something last happened in a namespace, for a client that must not know of others."""
+
+    def __init__(self, broker: Broker, namespace: str) -> None:
+        self._broker, self._namespace = broker, namespace
+        self._latest_us = broker.now_us()
+        self._subscription = Subscription(self._take, namespace, "", NO_TASK)
+
+    def __enter__(self) -> Self:
+        if own_namespace():
+            self._broker.events.subscribe(self._subscription)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._broker.events.unsubscribe(self._subscription)
+
+    def _take(self, events: list[Happened]) -> None:
+        self._latest_us = max(self._latest_us, events[-1].at_us)
+
+    async def sequence(self) -> int:
+        """Return a number that grows whenever something happens to its tasks, or is administered.
+
+        A standby is not told what happens: there it grows with the time.
+        """
+        leader = self._broker.leader
+        if leader is not None and leader.answers_reads:
+            return self._broker.now_us() // SECOND * SECOND
+        acts = await self._broker.read(lambda engine: latest_act_us(engine.core, self._namespace))
+        return max(self._latest_us, acts)
+
+
+async def take_pulse(socket: WebSocket, changes: Changes) -> Pulse:
     """Return the namespace as it is now."""
     broker, namespace = door_of(socket).broker, namespace_of(socket)
     stats = await queries.stats(broker, namespace)
     queues = await queries.queues(broker, namespace)
     workers = await queries.workers(broker, namespace)
     return Pulse(
-        sequence=broker.now_us() // SECOND if own_namespace() else stats.sequence,
+        sequence=await changes.sequence() if own_namespace() else stats.sequence,
         stats=show_stats(stats),
         queues=[show_queue(view) for view in queues],
         rates=broker.series.rates(namespace, broker.now_us(), broker.started_us, sees),
@@ -332,7 +369,7 @@ async def take_pulse(socket: WebSocket) -> Pulse:
     )
 
 
-async def _beat(socket: WebSocket, pulse: Pulse) -> None:
+async def _beat(socket: WebSocket, pulse: Pulse, changes: Changes) -> None:
     """Send what has changed."""
     told, quiet = b"", 0
     while True:
@@ -351,7 +388,7 @@ async def _beat(socket: WebSocket, pulse: Pulse) -> None:
             pass  # A standby is looked at itself.
         elif leader.elsewhere("http") is not None:
             return  # The page finds the node that leads now.
-        pulse = await take_pulse(socket)
+        pulse = await take_pulse(socket, changes)
 
 
 async def _until_gone(socket: WebSocket) -> None:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import httptools
 import structlog
 
+from jackalope.broker.access import own_namespace
 from jackalope.doors.forwarding import FIND_S, PAUSE_S, Forwarding, Handed, Way, split_address
 from jackalope.doors.http.asgi import HTTP, ASGIApp, Message, Receive, Response, Scope, Send
 from jackalope.doors.http.errors import Rejected
@@ -429,10 +430,13 @@ def _end_to_end(
 
 
 def _with_sequence(send: Send, sequence: int) -> Send:
-    """Tell with an answer how far the copy is from which it comes."""
+    """Tell with an answer how far the copy is from which it comes.
+
+    Not to a client of one namespace: the number counts what happens in all of them.
+    """
 
     async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] == "http.response.start" and not own_namespace():
             message["headers"] = [*message["headers"], (SEQUENCE, b"%d" % sequence)]
         await send(message)
 

@@ -32,7 +32,9 @@ from jackalope.storage import StorageFault
 
 log = structlog.get_logger(component="management")
 
-_NOUNS = (overview, resources, messages)
+#: Every route of the door.
+ROUTES = [route for noun in (overview, resources, messages) for route in noun.routes]
+
 _UNAVAILABLE = "unavailable"
 #: What the members of a cluster call this door.
 _DOOR = "management"
@@ -79,8 +81,7 @@ class ManagementDoor:
 
 
 def build(context: Context, settings: HttpConfig) -> Application:
-    routes = [route for noun in _NOUNS for route in noun.routes]
-    return Application(routes, context, _error_response, settings.body_bytes_max)
+    return Application(ROUTES, context, _error_response, settings.body_bytes_max)
 
 
 def _gate(app: ASGIApp, broker: Broker) -> ASGIApp:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
+from jackalope.broker.access import own_namespace
 from jackalope.broker.cluster.overview import ClusterView, MemberView
 from jackalope.doors.http.asgi import Response
 from jackalope.doors.http.request import Request, answer, door_of
@@ -60,7 +62,14 @@ async def read_cluster(request: Request) -> Response:
     if broker.overview is None:
         alone = ClusterShown("", "", "healthy", [], "", broker.engine.epoch, 0, [], None, [])
         return answer(alone)
-    return answer(_shown(*broker.overview()))
+    node, view = broker.overview()
+    return answer(_shown(node, _without_counts(view) if own_namespace() else view))
+
+
+def _without_counts(view: ClusterView) -> ClusterView:
+    """Leave out what counts over all namespaces: how much is in the log, and who lags."""
+    members = [replace(each, applied=0, lag=0) for each in view.members]
+    return replace(view, problems=[], members=members, log=None)
 
 
 def _shown(node: str, view: ClusterView) -> ClusterShown:
