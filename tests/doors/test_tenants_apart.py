@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from itertools import product
 from typing import Any
 from urllib.parse import quote
@@ -211,23 +212,17 @@ async def _walk_management(shared: Shared) -> Answers:
 # AMQP.
 
 
-def _amqp_acts() -> dict[str, Callable[[Any], Any]]:
-    acts: dict[str, Callable[[Any], Any]] = {}
+def _amqp_acts(channel: Callable[[], Any]) -> Iterator[tuple[str, Callable[..., Any], Any]]:
     for name in ("q", "zebra-queue", "zebra-messages", NOBODY):
-        acts |= {
-            f"declare {name}": lambda c, n=name: c.queue_declare(n, passive=True),
-            f"get {name}": lambda c, n=name: c.basic_get(n),
-            f"purge {name}": lambda c, n=name: c.queue_purge(n),
-            f"bind {name}": lambda c, n=name: c.queue_bind(n, "amq.direct", "key"),
-            f"publish {name}": lambda c, n=name: _publish(c, "", n),
-        }
+        yield f"declare {name}", lambda n: channel().queue_declare(n, passive=True), name
+        yield f"get {name}", lambda n: channel().basic_get(n), name
+        yield f"purge {name}", lambda n: channel().queue_purge(n), name
+        yield f"bind {name}", lambda n: channel().queue_bind(n, "amq.direct", "key"), name
+        yield f"publish {name}", lambda n: _publish(channel(), "", n), name
     for name in ("zebra-exchange", NOBODY):
-        acts |= {
-            f"exchange {name}": lambda c, n=name: c.exchange_declare(n, passive=True),
-            f"publish to {name}": lambda c, n=name: _publish(c, n, "zebra-key"),
-            f"bind to {name}": lambda c, n=name: c.queue_bind("q", n, "key"),
-        }
-    return acts
+        yield f"exchange {name}", lambda n: channel().exchange_declare(n, passive=True), name
+        yield f"publish to {name}", lambda n: _publish(channel(), n, "zebra-key"), name
+        yield f"bind to {name}", lambda n: channel().queue_bind("q", n, "key"), name
 
 
 def _publish(channel: Any, exchange: str, key: str) -> Any:
@@ -238,16 +233,16 @@ def _publish(channel: Any, exchange: str, key: str) -> Any:
 def _over_amqp(port: int) -> Answers:
     answers: Answers = {}
     for vhost in (OTHER, NOBODY, "/"):
-        answers[f"open {vhost}"] = _raised(lambda v=vhost: amqp_connection(port, OWN_TOKEN, v))
+        answers[f"open {vhost}"] = _raised(amqp_connection, port, OWN_TOKEN, vhost)
     connection = amqp_connection(port, OWN_TOKEN, OWN)
-    for what, act in _amqp_acts().items():
-        answers[what] = _raised(lambda a=act: a(connection.channel()))
+    for what, act, name in _amqp_acts(connection.channel):
+        answers[what] = _raised(act, name)
     return answers
 
 
-def _raised(act: Callable[[], Any]) -> str:
+def _raised(act: Callable[..., Any], *about: Any) -> str:
     try:
-        return str(act())
+        return str(act(*about))
     except AMQPError as error:
         return repr(error)
 
@@ -259,7 +254,7 @@ async def _walk_amqp(shared: Shared) -> Answers:
 # Streams: what is heard while something happens elsewhere, until something happens here.
 
 
-async def _until(own: bytes | str, read: Callable[[], Awaitable[Any]]) -> list[Any]:
+async def _until(own: str, read: Callable[[], Awaitable[Any]]) -> list[Any]:
     """Return what is read, without times, up to what is about the tenant's own task."""
     heard: list[Any] = []
     async with asyncio.timeout(PATIENCE_S):
@@ -331,7 +326,7 @@ async def _walk_lines(shared: Shared) -> Answers:
                 lines = answer.aiter_lines()
                 first = [await anext(lines), await anext(lines)]
                 own = await _submit_own(shared, number)
-                answers[query] = [first, await _until(own, lambda s=lines: anext(s))]  # type: ignore[misc]
+                answers[query] = [first, await _until(own, lines.__anext__)]
         there = {"X-Jackalope-Namespace": OTHER}
         answers["other"] = await _get(client, "/api/v1/events", **there)
         for task in _TASKS[1:]:
@@ -349,7 +344,7 @@ async def _walk_grpc_streams(shared: Shared) -> Answers:
             )
             await watched.read()
             own = await _submit_own(shared, number)
-            answers[f"events {fields}"] = await _until(own, lambda w=watched: _read(w))  # type: ignore[misc]
+            answers[f"events {fields}"] = await _until(own, partial(_read, watched))
             watched.cancel()
         for each in (OTHER_TASK, OTHER_ENDED, NO_TASK):
             request = pb.WatchTasksRequest(ids=[each.hex()])

@@ -141,6 +141,7 @@ class Published(msgspec.Struct, frozen=True, gc=False):
     refused: tuple[int, ...] = ()  # those that a full queue refused
     # the one that ended the work on these messages, and why
     failed: tuple[int, Refusal] | None = None
+    over: tuple[Refusal, ...] = ()  # why quotas refused some of those that were refused
 
 
 class NothingToClaim(msgspec.Struct, frozen=True):

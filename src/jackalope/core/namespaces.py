@@ -81,7 +81,9 @@ def no_room(
         there = sum(len(each.queues) for each in ctx.book.namespaces.values())
         if there + count > ctx.queues_by_use_max:
             # Not how many there are: they are of all namespaces.
-            message = f"no more queues come into being by use; declare queue {name!r} first"
+            message = (
+                f"{ctx.queues_by_use_max} queues come into being by use; declare {name!r} first"
+            )
             return Refusal(Code.TOO_MANY, f"{message}, or raise limits.queues_by_use")
     ns = ctx.book.namespaces.get(namespace)
     if ns is not None and len(ns.queues) + count > QUEUES_PER_NAMESPACE_MAX:
@@ -101,7 +103,9 @@ def no_namespace(ctx: Context, name: str, *, is_used: bool = False) -> Refusal |
     if there >= NAMESPACES_MAX:
         return Refusal(Code.TOO_MANY, f"there are {NAMESPACES_MAX} namespaces; use one of them")
     if is_used and there >= ctx.namespaces_by_use_max:
-        message = f"no more namespaces come into being by use; create namespace {name!r} first"
+        message = (
+            f"{ctx.namespaces_by_use_max} namespaces come into being by use; create {name!r} first"
+        )
         return Refusal(Code.TOO_MANY, f"{message}, or raise limits.namespaces_by_use")
     return None
 

@@ -10,10 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from jackalope.broker.config.schema import Names
 from jackalope.broker.telemetry.meter import QUEUES_MAX
+from jackalope.core.api_key import Permission
 from jackalope.core.commands import StartAttempts
 from tests.doors.harness import run, spec
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.doors.http.native import Native, start
+from tests.doors.http.test_dashboard import make_key
 
 #: The names, labels and kinds that dashboards for other task queues know.
 KNOWN = {
@@ -332,5 +334,88 @@ def test_an_answer_has_our_names_or_the_aliases() -> None:
             wrong = await house.client.get("/metrics", params={"names": "yours"})
             assert wrong.status_code == 400
             assert "names: must be jackalope or task_queue, got 'yours'" in wrong.json()["error"]
+
+    run(check())
+
+
+# Namespaces.
+
+
+async def _scrape(house: HttpHouse, token: str = "") -> dict[tuple[str, ...], float]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    answer = await house.client.get("/metrics", headers=headers)
+    assert answer.status_code == 200, answer.text
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in parse_text(answer.text)
+        for sample in family.samples
+    }
+
+
+async def _declare(house: HttpHouse, name: str, **settings: int) -> None:
+    url = f"/api/v1/namespaces/{name}"
+    assert (await house.client.put(url, json={"settings": settings})).status_code == 200
+
+
+async def _submit(house: HttpHouse, namespace: str, count: int) -> None:
+    for _ in range(count):
+        headers = {"X-Jackalope-Namespace": namespace}
+        task = {"name": "x", "queue": "q"}
+        await house.client.post("/api/v1/tasks", json=task, headers=headers)
+
+
+def test_namespaces_have_numbers_and_those_beyond_a_number_are_added_up() -> None:
+    async def check() -> None:
+        async with open_http(metrics_namespaces=2) as house:
+            await _declare(house, "acme", tasks_queued=2)
+            for namespace, count in (("acme", 5), ("busy", 4), ("idle", 1), ("calm", 2)):
+                await _submit(house, namespace, count)
+            found = await _scrape(house)
+            prefix = "jackalope_namespace_"
+            submitted = {
+                key[1]: n for key, n in found.items() if key[0] == f"{prefix}submitted_total"
+            }
+            assert submitted == {"acme": 2, "busy": 4, "": 3}
+            assert found[f"{prefix}refusals_total", "acme", "tasks_queued"] == 3
+            assert found[f"{prefix}quota_used", "acme", "tasks_queued"] == 2
+            assert found[f"{prefix}quota_limit", "acme", "tasks_queued"] == 2
+            assert found[f"{prefix}tasks", "", "ready"] == 3
+            assert found["jackalope_refusals_total", "SubmitTasks", "quota_exceeded"] == 3
+            names = {key[1] for key in found if key[0].startswith(prefix)}
+            assert names == {"acme", "busy", ""}
+
+    run(check())
+
+
+def test_a_key_of_a_namespace_scrapes_that_one_alone() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            for namespace in ("acme", "zebra"):
+                await _submit(house, namespace, 2)
+            await make_key(house, Permission.ADMIN)
+            token = await make_key(house, Permission.READ_TASKS, namespace="acme")
+            found = await _scrape(house, token)
+            assert {key[0].rpartition("_")[0] for key in found if key[1] != "acme"} == set()
+            assert found["jackalope_namespace_tasks", "acme", "ready"] == 2
+            text = str(found)
+            assert "zebra" not in text
+
+    run(check())
+
+
+def test_outcomes_are_counted_by_namespace() -> None:
+    async def check() -> None:
+        async with open_http() as house:
+            await _submit(house, "acme", 2)
+            await _submit(house, "zebra", 1)
+            url = "/api/v1/tasks?queue=q"
+            headers = {"X-Jackalope-Namespace": "acme"}
+            tasks = (await house.client.get(url, headers=headers)).json()["tasks"]
+            killed = f"/api/v1/tasks/{tasks[0]['id']}/kill"
+            assert (await house.client.post(killed, headers=headers)).status_code == 200
+            found = await _scrape(house)
+            assert found["jackalope_namespace_ended_total", "acme", "killed"] == 1
+            assert found["jackalope_namespace_tasks", "acme", "ready"] == 1
+            assert ("jackalope_namespace_ended_total", "zebra", "killed") not in found
 
     run(check())

@@ -221,6 +221,15 @@ class HttpConfig(ListenConfig, frozen=True):
             "clients and dashboards of other task queues (`status`, `tq_…`)."
         ),
     ] = Names.JACKALOPE
+    metrics_namespaces: Annotated[
+        int,
+        _about(
+            "How many namespaces metrics name: those that were created, then the busiest. The "
+            "rest are added up under an empty name.",
+            ge=0,
+            le=NAMESPACES_MAX,
+        ),
+    ] = 100
     cors_origins: Annotated[
         tuple[str, ...],
         _about("The origins allowed by CORS, such as `https://example.org`; `*` for all."),
@@ -324,8 +333,8 @@ class LimitsConfig(msgspec.Struct, frozen=True):
         int,
         _about(
             "The number of namespaces up to which using an unknown one creates it. Beyond that, "
-            "only declaring a queue in a namespace creates it.",
-            ge=1,
+            "only creating it, or declaring a queue in it, does; 0 for all namespaces.",
+            ge=0,
             le=NAMESPACES_MAX,
         ),
     ] = 100

@@ -16,13 +16,14 @@ memory that it must look at (`must_settle`).
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from jackalope.broker.engine import Turn
 from jackalope.broker.telemetry.key_limits import LimitMeter
+from jackalope.broker.telemetry.namespaces import NamespaceMeter
 from jackalope.core import Core
 from jackalope.core.commands import (
     AnyCommand,
@@ -33,7 +34,8 @@ from jackalope.core.commands import (
     SubmitTasks,
     WatchTasks,
 )
-from jackalope.core.effects import Accepted, Effect, Reply
+from jackalope.core.commands.namespaces import NoteAct
+from jackalope.core.effects import Accepted, Answered, Effect, Published, Reply
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import Event, State
 from jackalope.core.records import (
@@ -50,7 +52,7 @@ from jackalope.core.records import (
     TaskSubmitted,
 )
 from jackalope.core.records.limits import GatesClosed
-from jackalope.core.refusals import Code, Refusal
+from jackalope.core.refusals import Code, QuotaRefusal, Refusal
 from jackalope.core.shapes.request import JOINED, How, how_run
 from jackalope.core.state.queue import Queue
 from jackalope.core.task import BlobRef, Body, Task
@@ -251,6 +253,7 @@ class Meter:
 
     def __init__(self) -> None:
         self._machine = Machine()
+        self.namespaces = NamespaceMeter()  # what happened in each; `settle` before it is read
         # callbacks by what came of the attempt: `failed` ones are tried again
         self.deliveries = {"delivered": 0, "failed": 0, "dead": 0}
         self._gathered: list[tuple[Turn, int]] = []  # Turns that are not counted yet.
@@ -305,6 +308,7 @@ class Meter:
         by_kind: defaultdict[type, list[Any]] = defaultdict(list)
         for record in records:
             by_kind[type(record)].append(record)
+        self.namespaces.count(by_kind, self._tasks)
         for kind, count in _COUNTERS:
             if kind in by_kind:
                 count(self, by_kind[kind])
@@ -476,24 +480,21 @@ class Meter:
 
     def count_refusals(self, turn: Turn, effects: list[Effect]) -> None:
         refusing = [
-            effect
+            (effect, refusals)
             for effect in effects
-            if type(effect) is Reply
-            and (
-                isinstance(effect.body, Refusal)
-                or (isinstance(effect.body, Accepted) and effect.body.refused)
-            )
+            if type(effect) is Reply and (refusals := _refusals_in(effect.body))
         ]
         if not refusing:
             return
-        asked = {(c.session, c.ref): type(c).__name__ for c in turn.commands}
-        for reply in refusing:
-            command = asked.get((reply.session, reply.ref), "")
-            if isinstance(reply.body, Refusal):
-                self.refuse(command, reply.body.code)
-            elif isinstance(reply.body, Accepted):
-                for _, refusal in reply.body.refused:
-                    self.refuse(command, refusal.code)
+        asked = {(c.session, c.ref): c for c in turn.commands}
+        for reply, refusals in refusing:
+            command = asked.get((reply.session, reply.ref))
+            inner = command.command if isinstance(command, NoteAct) else command
+            name = "" if inner is None else type(inner).__name__
+            for refusal in refusals:
+                self.refuse(name, refusal.code)
+                if inner is not None and isinstance(refusal, QuotaRefusal):
+                    self.namespaces.refuse(inner, refusal)
 
     def refuse(self, command: str, code: Code) -> None:
         self._machine.refused[command, code.value] += 1
@@ -582,6 +583,18 @@ def _by_queue(*spans: Readings) -> dict[QueueName, Reading]:
             for reading in by_type.values():
                 total.add(reading)
     return totals
+
+
+def _refusals_in(body: Answered) -> Sequence[Refusal]:
+    """Return why a command, or parts of it, was refused."""
+    if isinstance(body, Refusal):
+        return (body,)
+    if isinstance(body, Accepted) and body.refused:
+        return [refusal for _, refusal in body.refused]
+    if isinstance(body, Published):
+        failed = () if body.failed is None else (body.failed[1],)
+        return (*body.over, *failed)
+    return ()
 
 
 def _count_state(reading: Reading, record: AttemptEnded | TaskMoved) -> None:

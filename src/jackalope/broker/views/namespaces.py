@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+
 import msgspec
 
 from jackalope.core import Core
@@ -13,28 +16,37 @@ from jackalope.wire.views import ActPage, ActView, NamespaceView
 
 def namespace_views(core: Core, name: str = "") -> list[NamespaceView]:
     """Show all namespaces, or the one of this name."""
-    found = sorted(core.book.namespaces.items())
-    return [_view(core, each) for each_name, each in found if name in ("", each_name)]
+    found, use = sorted(core.book.namespaces.items()), quota_use(core)
+    return [_view(each, use(each)) for each_name, each in found if name in ("", each_name)]
 
 
-def _view(core: Core, namespace: Namespace) -> NamespaceView:
-    """Show a namespace. Bytes are counted only where they are limited."""
-    name, now_us = namespace.name, core.now_us
-    used = {
-        Quota.TASKS_QUEUED: namespace.depth,
-        Quota.WORKERS: sum(1 for each in core.roster.workers if each[0] == name),
-        Quota.API_KEYS: sum(1 for key in core.book.api_keys.values() if key.namespace == name),
-        Quota.CONCURRENT_ATTEMPTS: namespace.leased,
-    }
-    if namespace.bytes_stored is not None:
-        used[Quota.BYTES_STORED] = namespace.bytes_stored
-    settings = namespace.settings
-    if settings.submits_per_second:
-        left = namespace.bucket_now.tokens(settings, now_us)
-        used[Quota.SUBMITS_PER_SECOND] = settings.burst() - left
+def quota_use(core: Core) -> Callable[[Namespace], dict[Quota, int]]:
+    """Return what counts the use of a namespace's quotas. Bytes only where they are limited."""
+    workers = Counter(namespace for namespace, _ in core.roster.workers)
+    keys = Counter(key.namespace for key in core.book.api_keys.values())
+
+    def use(namespace: Namespace) -> dict[Quota, int]:
+        used = {
+            Quota.TASKS_QUEUED: namespace.depth,
+            Quota.WORKERS: workers[namespace.name],
+            Quota.API_KEYS: keys[namespace.name],
+            Quota.CONCURRENT_ATTEMPTS: namespace.leased,
+        }
+        if namespace.bytes_stored is not None:
+            used[Quota.BYTES_STORED] = namespace.bytes_stored
+        settings = namespace.settings
+        if settings.submits_per_second:
+            left = namespace.bucket_now.tokens(settings, core.now_us)
+            used[Quota.SUBMITS_PER_SECOND] = settings.burst() - left
+        return used
+
+    return use
+
+
+def _view(namespace: Namespace, used: dict[Quota, int]) -> NamespaceView:
     return NamespaceView(
-        name=name,
-        settings=settings,
+        name=namespace.name,
+        settings=namespace.settings,
         used={str(quota): count for quota, count in used.items()},
         queues=len(namespace.queues),
         created_us=namespace.created_us,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple
@@ -76,20 +77,25 @@ class ScheduleCensus(NamedTuple):
 NO_SCHEDULES = ScheduleCensus({}, {}, {})
 
 
-def count_schedules(core: Core) -> ScheduleCensus:
+def count_schedules(core: Core, names: Collection[str], own: str = "") -> ScheduleCensus:
+    """Count schedules by namespace; those that are not named together, under an empty name.
+
+    Only those of one namespace for a client that is limited to it.
+    """
     census = ScheduleCensus({}, {}, {})
     for name, namespace in core.book.namespaces.items():
-        if not namespace.schedules:
+        if not namespace.schedules or own not in ("", name):
             continue
         there = namespace.schedules.values()
         paused = sum(1 for each in there if each.paused_by)
         over = sum(1 for each in there if not each.next_us and not each.paused_by)
-        census.states[name] = {
-            "active": len(there) - paused - over,
-            "paused": paused,
-            "over": over,
-            "orphaned": sum(1 for each in there if each.orphaned_us),
-        }
-        census.fired[name] = sum(each.fired for each in there)
-        census.missed[name] = sum(each.missed for each in there)
+        place = name if name in names else ""
+        states = census.states.setdefault(place, Counter())
+        states["active"] += len(there) - paused - over
+        states["paused"] += paused
+        states["over"] += over
+        states["orphaned"] += sum(1 for each in there if each.orphaned_us)
+        fired, missed = sum(each.fired for each in there), sum(each.missed for each in there)
+        census.fired[place] = census.fired.get(place, 0) + fired
+        census.missed[place] = census.missed.get(place, 0) + missed
     return census

@@ -63,7 +63,8 @@ def publish_messages(ctx: Context, command: PublishMessages) -> Published | Refu
         elif not _publish(ctx, namespace, message, places, arrivals):
             refused.append(index)
     arrivals.settle()
-    return Published(len(command.messages), tuple(unrouted), tuple(refused), failed)
+    over = tuple(arrivals.refusals)
+    return Published(len(command.messages), tuple(unrouted), tuple(refused), failed, over)
 
 
 def _drop_blobs(ctx: Context, messages: list[Publication]) -> None:
@@ -198,6 +199,7 @@ class Arrivals:
     def __init__(self, ctx: Context, by: str) -> None:
         self._ctx = ctx
         self._by = by
+        self.refusals: list[Refusal] = []  # what the quotas of the namespace refused
         self._queue: Queue | None = None  # the queue of those that have not begun yet
         self._records: list[TaskSubmitted] = []
 
@@ -235,9 +237,13 @@ class Arrivals:
     def are_allowed(self, queue: Queue, size: int) -> bool:
         """Return whether the quotas of the namespace allow one more of this size."""
         self.settle()  # They count.
-        if not room_for(self._ctx, queue, (size,))[0]:
+        room, refusal = room_for(self._ctx, queue, (size,))
+        if not room:
             serve(self._ctx)  # What came just now may not have to wait.
-        return bool(room_for(self._ctx, queue, (size,))[0])
+            room, refusal = room_for(self._ctx, queue, (size,))
+        if not room and refusal is not None:
+            self.refusals.append(refusal)
+        return bool(room)
 
     def settle(self) -> None:
         """Let everything begin that has not begun yet."""

@@ -27,7 +27,7 @@ import msgspec
 import structlog
 
 from jackalope import __version__
-from jackalope.broker.access import acting
+from jackalope.broker.access import acting, own_namespace
 from jackalope.broker.cluster.leadership import Role
 from jackalope.broker.cluster.standing import Standing
 from jackalope.broker.config.schema import Names
@@ -35,6 +35,7 @@ from jackalope.broker.logs.keeper import LogCounts
 from jackalope.broker.telemetry.gauges import Census, take_census
 from jackalope.broker.telemetry.key_limits import LimitName, LimitReading
 from jackalope.broker.telemetry.meter import TIMES, Histogram, Machine, QueueName, Reading
+from jackalope.broker.telemetry.namespaces import NamespaceCensus, count_namespaces, folded, named
 from jackalope.broker.views.schedules import NO_SCHEDULES, ScheduleCensus, count_schedules
 from jackalope.broker.views.workers import PoolCensus, count_pools
 from jackalope.core.durations import SECOND
@@ -154,6 +155,9 @@ _NUMBER_BOUNDS = tuple(range(1, 13))
 _QUEUE = ("namespace", "queue")
 
 
+NamespaceNumbers = dict[str, NamespaceCensus]
+
+
 class Numbers(msgspec.Struct):
     """Everything that one scrape shows, looked at in one go."""
 
@@ -173,6 +177,7 @@ class Numbers(msgspec.Struct):
     forwarded: int = 0
     unreached: int = 0
     schedules: ScheduleCensus = NO_SCHEDULES
+    namespaces: NamespaceNumbers = {}
     deliveries: dict[str, int] = {}
     logs: LogCounts = msgspec.field(default_factory=LogCounts)
     log_bytes: int = 0
@@ -182,16 +187,21 @@ class Numbers(msgspec.Struct):
 @routes.get("/metrics", "read_tasks")
 async def read_metrics(request: Request) -> Response:
     """Show the metrics, for Prometheus."""
-    if acting.get().is_limited():
+    if acting.get().queues:
         raise Rejected(403, "metrics cover all queues; use an API key that is not limited to some")
-    asked = request.query.get("names", "")
+    asked, own = request.query.get("names", ""), own_namespace()
     names = vocabulary.read(asked, "names") if asked else vocabulary.names()
-    shown = Exposition(look(door_of(request)), names)
-    body, media_type = await asyncio.to_thread(_write, shown, request.header("accept"))
+    door = door_of(request)
+    if own:
+        shown: Exposition | OfNamespaces = OfNamespaces(*look_at_namespaces(door, own))
+    else:
+        shown = Exposition(look(door), names)
+    accepted = request.header("accept")
+    body, media_type = await asyncio.to_thread(_write, shown, accepted, is_whole=not own)
     return Response(body, media_type=media_type)
 
 
-def _write(shown: Exposition, accepted: str) -> tuple[bytes, str]:
+def _write(shown: Exposition | OfNamespaces, accepted: str, *, is_whole: bool) -> tuple[bytes, str]:
     """Return the text of a scrape in a format that it accepts, and its media type."""
     from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector  # noqa: PLC0415
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415
@@ -199,9 +209,19 @@ def _write(shown: Exposition, accepted: str) -> tuple[bytes, str]:
     encode, media_type = choose_encoder(accepted)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(shown)
-    ProcessCollector(registry=registry)
-    PlatformCollector(registry=registry)
+    if is_whole:
+        ProcessCollector(registry=registry)
+        PlatformCollector(registry=registry)
     return encode(registry), media_type
+
+
+def look_at_namespaces(door: HttpDoor, own: str = "") -> tuple[NamespaceNumbers, ScheduleCensus]:
+    """Count what there is in namespaces, or in the one that a client is limited to."""
+    core, meter = door.broker.engine.core, door.broker.meter
+    meter.settle()
+    found = count_namespaces(core, meter.namespaces, own)
+    names = {own} if own else named(core, found, door.settings.metrics_namespaces)
+    return folded(found, names), count_schedules(core, names, own)
 
 
 def look(door: HttpDoor) -> Numbers:
@@ -218,7 +238,7 @@ def look(door: HttpDoor) -> Numbers:
         broker.meter.types(),
         skew.worst_us if broker.peers and (skew := broker.peers.skew()) else 0,
     )
-    numbers.schedules = count_schedules(broker.engine.core)
+    numbers.namespaces, numbers.schedules = look_at_namespaces(door)
     numbers.limits = broker.meter.limits.take(broker.engine.core.book.namespaces)
     numbers.deliveries = broker.meter.deliveries
     numbers.logs, numbers.log_bytes = broker.logs.counts, broker.logs.stored_bytes
@@ -241,6 +261,7 @@ class Exposition:
         if self._names is Names.TASK_QUEUE:
             yield from _of_task_queues(self._numbers)
             return
+        yield from OfNamespaces(self._numbers.namespaces, self._numbers.schedules).collect()
         for section in (_of_tasks, _of_queues, _of_storage, _of_task_logs, _of_the_broker):
             yield from section(self._numbers)
         if (standing := self._numbers.standing) is not None:
@@ -339,11 +360,35 @@ def _of_queues(numbers: Numbers) -> Iterator[Metric]:
         yield _counter(f"jackalope_{name}", about, _of(pools, field), *_QUEUE)
     about, tiers = "Ready tasks by tier of priority.", numbers.census.tiers
     yield _gauge("jackalope_ready_tasks", about, tiers, "tier")
-    yield from _of_schedules(numbers.schedules)
     yield from _of_limits(numbers.limits)
     about = "Deliveries of callbacks; those that `failed` are tried again."
     deliveries = {(outcome,): count for outcome, count in numbers.deliveries.items()}
     yield _counter("jackalope_callbacks", about, deliveries, "outcome")
+
+
+class OfNamespaces:
+    """The numbers of namespaces: all that a client of one of them is shown."""
+
+    def __init__(self, numbers: NamespaceNumbers, schedules: ScheduleCensus) -> None:
+        self._numbers, self._schedules = numbers, schedules
+
+    def collect(self) -> Iterator[Metric]:
+        found = self._numbers
+        counts = {name: census.counts for name, census in found.items()}
+        for name, about, value, *label in (
+            ("submitted", "Tasks accepted, by namespace.", _of(counts, "submitted")),
+            ("failures", "Attempts that failed, by namespace.", _of(counts, "failures")),
+            ("ended", "Ended tasks, by namespace and outcome.", _of(counts, "ended"), "state"),
+            ("refusals", "Refusals because of a quota.", _of(counts, "refused"), "quota"),
+        ):
+            yield _counter(f"jackalope_namespace_{name}", about, value, "namespace", *label)
+        for name, about, value, *label in (
+            ("tasks", "Unfinished tasks, by namespace and state.", _of(found, "tasks"), "state"),
+            ("quota_used", "What is used of each quota.", _of(found, "used"), "quota"),
+            ("quota_limit", "The quotas that are set.", _of(found, "limits"), "quota"),
+        ):
+            yield _gauge(f"jackalope_namespace_{name}", about, value, "namespace", *label)
+        yield from _of_schedules(self._schedules)
 
 
 def _of_schedules(census: ScheduleCensus) -> Iterator[Metric]:
