@@ -151,16 +151,18 @@ class Auditor:
     def refused(self, command: AnyCommand, who: Principal, why: Refusal, now_us: int) -> Act | None:
         """Return the act that was refused, unless there are too many."""
         act = self._act(command, who)
-        if act is None:
-            return None
-        second = now_us // SECOND
-        self._refused = self._refused + 1 if second == self._second else 1
-        self._second = second
-        if self._refused > REFUSED_PER_SECOND_MAX:
+        if act is None or not self.has_room(now_us):
             return None
         # It is told where the client belongs, not where it wanted to be.
         namespace = who.key.namespace if who.key is not None else act.namespace
         return msgspec.structs.replace(act, namespace=namespace, outcome=str(why.code))
+
+    def has_room(self, now_us: int) -> bool:
+        """Count a refused act, and return whether it is noted: so many are in a second."""
+        second = now_us // SECOND
+        self._refused = self._refused + 1 if second == self._second else 1
+        self._second = second
+        return self._refused <= REFUSED_PER_SECOND_MAX
 
     def _act(self, command: AnyCommand, who: Principal) -> Act | None:
         describe = AUDITED.get(type(command))

@@ -18,9 +18,10 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import structlog
+from msgspec.structs import replace
 
 from jackalope.broker.access import THE_BROKER, Access, Principal
-from jackalope.broker.audit import AUDITED, Auditor
+from jackalope.broker.audit import AUDITED, Auditor, act_of
 from jackalope.broker.backlog import Backlog
 from jackalope.broker.blobs import BlobKeeper
 from jackalope.broker.clock import Alarm, Clock
@@ -43,7 +44,7 @@ from jackalope.core.commands.namespaces import NoteAct
 from jackalope.core.durations import SECOND
 from jackalope.core.effects import Assignment, Effect, Reply, TaskEnded
 from jackalope.core.policy import DEFAULT_POLICY, Policy
-from jackalope.core.refusals import Refusal
+from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.callback import AllowedTargets
 from jackalope.storage import DiskFull, Fenced, Storage, StorageFault
 
@@ -290,6 +291,13 @@ class Broker:
         """Put an act into the audit log; where another node leads, that one would have to."""
         if self.leader is None or self.leader.elsewhere("native") is None:
             self._inbox.put(NoteAct(act=act), 0)
+
+    def note_refused(self, who: Principal, what: str, about: str) -> None:
+        """Note that a client may not do what only administrators do."""
+        if self._auditor.has_room(self._clock.now_us()):
+            namespace = who.key.namespace if who.key is not None else ""
+            act = act_of(who, what, by=who.signed(""), namespace=namespace, about=about)
+            self.note(replace(act, outcome=str(Code.FORBIDDEN)))
 
     def admit(self, tasks: int) -> Refusal | None:
         """Refuse tasks for which there is no room just now, before they cost anything."""

@@ -15,9 +15,11 @@ from typing import Any
 
 from uvicorn.protocols.utils import ClientDisconnected
 
+from jackalope.broker.access import acting
 from jackalope.broker.client_session import ClientSession, Feed
 from jackalope.broker.config.schema import GridlikeConfig, HttpConfig
 from jackalope.broker.service import Broker
+from jackalope.core.api_key import Permission
 from jackalope.doors.forwarding import Forwarding
 from jackalope.doors.http import dashboard, gridlike, health, openapi, prometheus, vocabulary
 from jackalope.doors.http.asgi import (
@@ -183,7 +185,14 @@ def _methods(request: Request, routes: dict[str, Route]) -> Response:
 async def _call(route: Route, connection: Connection, values: tuple[str, ...]) -> Any:
     """Let a request to its route, if it may."""
     connection.scope["path_template"] = route.path
-    guard(route.needs)
+    try:
+        guard(route.needs)
+    except Rejected as rejected:
+        if rejected.status == 403 and route.needs is Permission.ADMIN:
+            about = f"{connection.method} {connection.path}"
+            what = route.handler.__name__
+            connection.app.owner.broker.note_refused(acting.get(), what, about)
+        raise
     vocabulary.choose(connection)
     return await route.handler(connection, **dict(zip(route.parameters(), values, strict=True)))
 
