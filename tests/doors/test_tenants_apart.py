@@ -34,7 +34,7 @@ from jackalope.doors.http.management.server import ROUTES as MANAGEMENT
 from jackalope.doors.http.router import Route
 from jackalope.wire.messages import Events, Manage, Nack, Query, Subscribe
 from tests.doors.grpc.harness import PATIENCE_S, Client
-from tests.doors.harness import spec
+from tests.doors.harness import run, spec
 from tests.doors.tenants import (
     NO_TASK,
     NOBODY,
@@ -49,6 +49,7 @@ from tests.doors.tenants import (
     Shared,
     amqp_connection,
     bare,
+    broker,
     leaks,
 )
 
@@ -389,3 +390,18 @@ def test_answers_are_the_same_whether_there_is_another_namespace(
     walk: Callable[[Shared], Awaitable[Answers]],
 ) -> None:
     assert leaks(walk) == {}
+
+
+def test_charts_have_the_rates_of_one_namespace_alone() -> None:
+    async def charted(*, is_shared: bool) -> list[Any]:
+        async with broker(is_shared=is_shared) as shared:
+            await shared.stir()
+            series = shared.broker.series
+            points = series.close(shared.broker.now_us(), shared.broker.engine.core)
+            series.write(points)
+            found = await shared.peer.ask_ok(Query(0, "series", {}))
+            told = found["points"]
+            assert [each["submitted"] for each in told] == [1]
+            return [{**each, "at_us": 0} for each in told]
+
+    assert run(charted(is_shared=True)) == run(charted(is_shared=False))
