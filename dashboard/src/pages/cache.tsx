@@ -39,7 +39,7 @@ export function Cache() {
                 <td class="number less">{bytes(answer.size)}</td>
                 <td class="end">
                   {may("cancel_tasks") && (
-                    <span class="row">
+                    <span class="row nowrap">
                       {answer.pinned_by
                         ? <button type="button" class="small" onClick={() => act("unpin", { identities: [answer.identity] }, "The answer is kept as long as any other.")}>Unpin</button>
                         : <button type="button" class="small" onClick={() => act("pin", { identities: [answer.identity] }, "The answer is kept.")}>Pin</button>}

@@ -92,7 +92,7 @@ function GroupRow({ group, act }: { group: Group; act: (key: string, action: Gro
       </td>
       <td>
         {may("admin") && (
-          <span class="row">
+          <span class="row nowrap">
             <button type="button" class="small" onClick={() => act(group.key, group.is_pinned ? "unpin" : "pin")}>{group.is_pinned ? "Unpin" : "Pin"}</button>
             {isUp && !group.is_pinned && <button type="button" class="small" onClick={() => act(group.key, "stop")}>Stop</button>}
           </span>
