@@ -17,7 +17,7 @@ export const QUOTAS: Section = {
     field("workers", "Workers", "Connected; more are refused"),
     field("api_keys", "API keys", "Of the namespace; more are refused"),
     field("concurrent_attempts", "Running tasks", "More wait, and are not refused"),
-    field("weight", "Weight", "Stored, without an effect yet"),
+    field("weight", "Weight", "Its turns at workers that serve several namespaces"),
   ],
 };
 

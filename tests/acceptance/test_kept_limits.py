@@ -79,6 +79,9 @@ def test_limits_are_kept_while_workers_and_the_broker_are_killed(tmp_path: Path)
     def done() -> int:
         return len(house.runs("end"))
 
+    def go_on_until(count: int) -> None:
+        wait_until(lambda: done() > count, "tasks go on")
+
     def kill(name: str) -> None:
         process = house.workers[name]
         killed[process.pid] = time.monotonic()
@@ -91,7 +94,7 @@ def test_limits_are_kept_while_workers_and_the_broker_are_killed(tmp_path: Path)
         for number in range(2):
             house.start_worker(f"w{number}", "limited")
         for number in range(_KILLS):
-            wait_until(lambda goal=number: done() > 8 * (goal + 1), "tasks go on")
+            go_on_until(8 * (number + 1))
             if number % 2:
                 house.kill(house.broker)
                 house.start_broker()
