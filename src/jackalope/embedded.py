@@ -27,6 +27,7 @@ from jackalope.callbacks import CallbackService
 from jackalope.doors.native import NativeDoor
 from jackalope.storage import Level, Storage
 from jackalope.tasks.definition import TaskSource
+from jackalope.worker.logs.capture import capturing, take_line
 from jackalope.worker.runtime import Runtime
 from jackalope.worker.settings import WorkerSettings
 
@@ -119,8 +120,9 @@ class EmbeddedWorker:
 
     async def _run(self, settings: WorkerSettings, source: TaskSource) -> None:
         if not self._is_stopped:  # Before it had begun.
-            self._runtime = Runtime(settings, source)
-            await self._runtime.run()
+            with capturing() as tap:
+                self._runtime = Runtime(settings, source, on_begin=tap)
+                await self._runtime.run()
 
 
 class _LoopThread(threading.Thread):
@@ -156,6 +158,7 @@ def _hush() -> None:
 
 def _only_trouble(_: object, method: str, line: EventDict) -> EventDict:
     if "component" in line and method in ("debug", "info"):
+        take_line({**line, "level": method})  # In the log of its task it is kept.
         raise structlog.DropEvent
     return line
 

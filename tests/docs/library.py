@@ -27,9 +27,12 @@ from tests.docs.wording import code
 #: Public for the other modules of the package; of no use to others.
 _INSIDE = frozenset(
     {
+        "asked",
         "find_served",
         "hello",
+        "let_wait",
         "load",
+        "log_page",
         "new_session",
         "outcome",
         "payload_of",
@@ -41,6 +44,7 @@ _INSIDE = frozenset(
         "rested",
         "served",
         "session",
+        "sink_of",
         "take",
         "timeout_of",
         "traces",

@@ -170,6 +170,7 @@ def test_your_tasks() -> Given:
 
     @used.task(retries=1)
     def fetch(url: str) -> str:
+        print("fetching")
         if current().attempt == 1:
             raise ConnectionError(url)
         return "text"

@@ -93,6 +93,7 @@ def test_a_test_may_have_a_loop_of_its_own() -> None:
 
 def test_arguments_that_do_not_fit_are_not_tried_again() -> None:
     broker = VirtualBroker()
+    broker.declare_queue("sums", on_misfit="off")
     handle = broker.submit(add, "two", 3)  # type: ignore[arg-type]
     broker.run()
     assert (handle.state, handle.failures) == (State.DEAD, 1)

@@ -50,6 +50,7 @@ from jackalope.core.shapes.task_log import LogPage
 from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
 from jackalope.core.task import Body, Task, TaskRow, lease_of, size_of
 from jackalope.storage import BadCursor, Sort
+from jackalope.storage.sqlite.task_logs import Wanted
 from jackalope.wire.frames import FRAME_BYTES_MAX
 from jackalope.wire.views import (
     ActPage,
@@ -441,10 +442,8 @@ async def history(broker: Broker, namespace: str, about: About) -> list[HistoryE
     )
 
 
-@Question
-async def logs(broker: Broker, namespace: str, about: About) -> LogPage:
-    """Return lines that a task has printed and logged; wait for some if asked to."""
-    keeper = broker.logs
+def lines_meant(about: About) -> Wanted:
+    """Return which lines of a task a question is about."""
     wanted = wanted_lines(
         attempt=about.attempt,
         after=about.after_line,
@@ -457,6 +456,13 @@ async def logs(broker: Broker, namespace: str, about: About) -> LogPage:
     )
     if isinstance(wanted, Refusal):
         raise Refused(wanted)
+    return wanted
+
+
+@Question
+async def logs(broker: Broker, namespace: str, about: About) -> LogPage:
+    """Return lines that a task has printed and logged; wait for some if asked to."""
+    keeper, wanted = broker.logs, lines_meant(about)
     until_us = broker.steady_us() + min(max(0, about.wait_us), WAIT_US_MAX)
     while True:
         found = await broker.read(lambda engine: _find(engine, namespace, about))

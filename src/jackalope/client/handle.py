@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
@@ -224,7 +224,8 @@ class Handle(Generic[R_co]):
         }
         wait_us = int(min(LOGS_WAIT_S, (self.app.timeout_s or 2 * LOGS_WAIT_S) / 2) * SECOND)
         while True:
-            page = await self.app.query("logs", about, LogPage)
+            with resting() if about.get("wait_us") else nullcontext():
+                page = await self.app.query("logs", about, LogPage)
             if on_page is not None:
                 on_page(page)
             for line in page.lines:

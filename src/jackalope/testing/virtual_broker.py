@@ -17,26 +17,24 @@ waited for has ended. If nothing can end it any more, the wait is refused with t
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ParamSpec, Self, TypeVar, cast
+from typing import Any, ParamSpec, Self, TypeVar
 
 import msgspec
 
+from jackalope.broker.queries import About, lines_meant
 from jackalope.calendar import CronCalendar
 from jackalope.client.app import Jackalope, taken_over
 from jackalope.client.flows.flow import Flow
 from jackalope.client.task import Task
 from jackalope.core import Core
-from jackalope.core.assertions import must
 from jackalope.core.commands import (
     Action,
     ActOnTasks,
@@ -60,6 +58,7 @@ from jackalope.core.commands import (
     Tick,
     WatchTasks,
 )
+from jackalope.core.commands.contracts import DeclareContracts
 from jackalope.core.commands.limits import DeclareLimits
 from jackalope.core.commands.schedules import DeclareSchedules
 from jackalope.core.durations import SECOND
@@ -76,18 +75,30 @@ from jackalope.core.ids import TaskId
 from jackalope.core.limits import INLINE_BYTES_MAX
 from jackalope.core.records import AnyRecord
 from jackalope.core.refusals import Refusal
-from jackalope.core.task import BlobRef, Body, Error, Options
+from jackalope.core.shapes.task_log import LogPage
+from jackalope.core.task import BlobRef, Body, Error, Options, TaskSpec
 from jackalope.embedded import EmbeddedBroker
 from jackalope.errors import Rejected
 from jackalope.task_ids import new_task_id
-from jackalope.tasks.context import running
+from jackalope.tasks.contracts import contracts_of
 from jackalope.tasks.definition import TaskDefinition, find_task
 from jackalope.tasks.serialization import DEFAULT_CONTENT, encode_value
-from jackalope.testing.virtual_door import VirtualLine, Wait, Wire, on_virtual_clock, specs_in
+from jackalope.testing.virtual_attempt import AttemptListener, outcome_of
+from jackalope.testing.virtual_door import (
+    EndWait,
+    VirtualLine,
+    Wait,
+    Wire,
+    on_virtual_clock,
+    specs_in,
+    task_in,
+)
 from jackalope.testing.virtual_handle import VirtualFlow, VirtualHandle
+from jackalope.testing.virtual_logs import VirtualLogs
 from jackalope.transport.address import parse_address
-from jackalope.worker.attempt import Attempt, Failed, Finished, Left, Listener, Stopped, Suspension
-from jackalope.worker.context import TaskContext
+from jackalope.worker.attempt import Attempt, Failed, Finished, Left
+from jackalope.worker.logs.capture import capturing
+from jackalope.worker.logs.lines import Sink
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -123,6 +134,8 @@ class VirtualBroker:
         self._line = VirtualLine(self)
         self._wires: dict[int, Wire] = {}
         self._waits: list[Wait] = []
+        self._logs = VirtualLogs(self)
+        self._declared: dict[tuple[str, str], TaskDefinition] = {}  # by queue and name
         # What follows belongs to the holder of the lock, as does the core.
         self._lock = threading.RLock()
         self._is_idle = threading.Condition(self._lock)
@@ -178,6 +191,7 @@ class VirtualBroker:
         self._definitions[definition.name] = definition
         self._line.note(task.app)
         spec = plan.spec(plan.id or new_task_id(), definition.payload(args, kwargs))
+        self._describe([spec])
         spec.payload = self._store(spec.payload)
         plan.equip(spec, definition.function, args, kwargs)
         if plan.delay_us or plan.expires_us:
@@ -190,7 +204,7 @@ class VirtualBroker:
         answer = self._ask(SubmitTasks(ref=0, tasks=[spec], by="test"))
         if isinstance(answer, Accepted) and answer.refused:
             raise _rejected(answer.refused[0][1])
-        if isinstance(answer, AcceptedRequests):
+        if isinstance(answer, AcceptedRequests) and answer.served:
             return VirtualHandle(self, answer.served[0][1].task, definition)
         return VirtualHandle(self, spec.id, definition)
 
@@ -207,6 +221,7 @@ class VirtualBroker:
                     self._definitions[each.task.definition.name] = each.task.definition
                     self._line.note(each.task.app)
         command = on_virtual_clock(made.command, self.now_us)
+        self._describe(specs_in(command))
         for spec in specs_in(command):
             spec.payload = self._store(spec.payload)
         self._ask(command)
@@ -331,26 +346,27 @@ class VirtualBroker:
         It counts as busy until the caller says otherwise.
         """
         held = Held(given.task, given.fence)
-        ear = _Listener(self)
+        ear = AttemptListener(self)
         self._report(StartAttempts(ref=0, attempts=[held]))
         faults = self._faults.get(given.name)
         fault = faults.popleft() if faults else ""
         if fault == "interrupt":
             command: AnyCommand | None = ReleaseAttempts(attempts=[held])
         else:
-            with taken_over(self._line):
+            with taken_over(self._line), capturing():
                 outcome = self._outcome_of(given, ear)
             command = None if fault == "crash" else self._report_of(given, outcome)
         with self._lock:
             ear.end()
+            self._logs.end(given)
             self._running.pop(given.fence, None)
             if fault == "crash":
                 self._lose_worker()
             elif command is not None:
                 self._report(command)
 
-    def _outcome_of(self, given: Assignment, ear: _Listener) -> Finished | Failed | Left:
-        definition = self._definition_of(given)
+    def _outcome_of(self, given: Assignment, ear: AttemptListener) -> Finished | Failed | Left:
+        definition = self._definition_of(given.queue, given.name)
         if definition is None:
             known = "no application that was used with this broker has it"
             return Failed(Error("UnknownTask", f"no task is called {given.name!r}: {known}"))
@@ -358,13 +374,25 @@ class VirtualBroker:
             msgspec.structs.replace(each, result=self.load(each.result)) for each in given.inputs
         )
         whole = msgspec.structs.replace(given, payload=self.load(given.payload), inputs=inputs)
-        return copy_context().run(_outcome, Attempt(whole, definition, ear))
+        return copy_context().run(outcome_of, Attempt(whole, definition, ear))
 
-    def _definition_of(self, given: Assignment) -> TaskDefinition | None:
-        if given.name in self._definitions:
-            return self._definitions[given.name]
-        found = (find_task(app.functions, given.name, given.queue) for app in self._line.apps)
+    def _definition_of(self, queue: str, name: str) -> TaskDefinition | None:
+        if name in self._definitions:
+            return self._definitions[name]
+        found = (find_task(app.functions, name, queue) for app in self._line.apps)
         return next((definition for definition in found if definition is not None), None)
+
+    def _describe(self, specs: Sequence[TaskSpec]) -> None:
+        """Declare what tasks take before the first of each is submitted, as workers do."""
+        for spec in specs:
+            place = (spec.queue, spec.name)
+            definition = self._definition_of(*place)
+            if definition is not None and definition is not self._declared.get(place):
+                self._declared[place] = definition
+                if self.core.book.queue("default", spec.queue) is None:
+                    self.declare_queue(spec.queue)
+                contracts = contracts_of([definition])
+                self._ask(DeclareContracts(queues=(spec.queue,), contracts=contracts))
 
     def _report_of(self, given: Assignment, outcome: Finished | Failed | Left) -> AnyCommand | None:
         if isinstance(outcome, Left):
@@ -391,6 +419,16 @@ class VirtualBroker:
         self._report(
             ReportProgress(ref=0, task=held.task, fence=held.fence, percent=percent, note=note)
         )
+
+    def sink_of(self, given: Assignment) -> Sink:
+        """Return where the output of an attempt goes."""
+        with self._lock:
+            return self._logs.sink_of(given)
+
+    def log_page(self, task_id: TaskId, about: About) -> LogPage:
+        """Return what a task has printed and logged."""
+        with self._lock:
+            return self._logs.page(task_in(self.core, task_id), lines_meant(about))
 
     def asked(self, message: RecordStep | Suspend) -> Any:
         """Take what a running task asks about a step, and return the answer as a worker gets it.
@@ -455,7 +493,7 @@ class VirtualBroker:
         """Answer the waits whose tasks have ended."""
         for wait in [wait for wait in self._waits if wait.is_over(self.core)]:
             self._waits.remove(wait)
-            wait.wire.deliver([wait.reply])
+            wait.settle()
 
     def _busy_no_more(self) -> None:
         with self._lock:
@@ -492,20 +530,27 @@ class VirtualBroker:
     def take(self, wire: Wire, command: AnyCommand) -> None:
         """Take a command of an application."""
         with self._lock:
+            self._describe(specs_in(command))
             for spec in specs_in(command):
                 spec.payload = self._store(spec.payload)
             if isinstance(command, WatchTasks):
                 held = self._effects_of(command)
                 reply = next(effect for effect in held if isinstance(effect, Reply))
-                wait = Wait(wire, command, reply)
+                wait = EndWait(wire, command, reply)
                 if not (getattr(reply.body, "refused", ()) or wait.is_over(self.core)):
                     # The answer waits: it is a refusal if nothing will ever end the tasks.
                     held.remove(reply)
-                    self._waits.append(wait)
+                    self.let_wait(wait)
                 self._deliver(held)
-                self._drive()
             else:
                 self._handle(command)
+
+    def let_wait(self, wait: Wait) -> None:
+        """Let a session wait, and run what it waits for."""
+        with self._lock:
+            self._waits.append(wait)
+            self._settle()
+            self._drive()
 
     def read(self, look: Callable[[Core], T]) -> T:
         """Look at the core while nothing changes it."""
@@ -578,59 +623,6 @@ class VirtualBroker:
         book = self.core.book
         times = (timers.next_us() for timers in (book.due, book.expiry))
         return min((at for at in times if at is not None), default=None)
-
-
-class _Listener(Listener):
-    """Receives the outcome of an attempt, as the worker does."""
-
-    def __init__(self, broker: VirtualBroker) -> None:
-        self._broker = broker
-        self._rests = 0
-        self._is_over = False
-
-    def end(self) -> None:
-        """Take no more: the attempt is over. It counts as busy until then, rests or not."""
-        if self._rests and not self._is_over:
-            self._broker.rested(is_resting=False)
-        self._is_over = True
-
-    def rested(self, _: Attempt, *, is_resting: bool) -> None:
-        if self._is_over:
-            return
-        was_resting = self._rests > 0
-        self._rests += 1 if is_resting else -1
-        if (self._rests > 0) is not was_resting:
-            self._broker.rested(is_resting=is_resting)
-
-    def asked(self, attempt: Attempt, message: RecordStep | Suspend, answer: Future[Any]) -> None:
-        del attempt  # The message names it.
-        try:
-            answer.set_result(self._broker.asked(message))
-        except Rejected as error:
-            answer.set_exception(error)
-
-    def progressed(self, attempt: Attempt, percent: float | None, note: str) -> None:
-        self._broker.progressed(attempt.held, percent, note)
-
-
-def _outcome(attempt: Attempt) -> Finished | Failed | Left:
-    """Run the function of an attempt as the worker would, and return what came of it."""
-    running.set(TaskContext(attempt))
-    try:
-        value = attempt.call()
-        if inspect.iscoroutine(value):
-            value = _finished(value)
-        outcome = attempt.succeeded(value)
-    except (Exception, Suspension) as error:  # noqa: BLE001  a task may raise anything
-        outcome = attempt.raised(error)
-    must(not isinstance(outcome, Stopped), "a virtual attempt cannot be stopped")
-    return cast("Finished | Failed | Left", outcome)
-
-
-def _finished(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine to its end, also where a test has a loop of its own that runs."""
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(copy_context().run, asyncio.run, work).result()
 
 
 def _wait_for_hops(loop: asyncio.AbstractEventLoop) -> None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from jackalope import __version__
-from jackalope.broker.queries import Refused
+from jackalope.broker.queries import About, Refused
 from jackalope.broker.views.flows import flow_view, node_views
 from jackalope.broker.views.tasks import explanation_of, history_of, view_of_task
 from jackalope.core import Core
@@ -26,6 +27,7 @@ from jackalope.core.explain import explain
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED
 from jackalope.core.refusals import Code, Refusal
+from jackalope.core.shapes.task_log import LogPage
 from jackalope.core.task import Task, TaskSpec, to_row
 from jackalope.doors.native.commands import ForCore, commands_of
 from jackalope.doors.native.outgoing import Outgoing, answer, codec
@@ -103,6 +105,10 @@ class Wire(asyncio.Transport):
         self._outgoing.add(effects, lambda reply: reply)
         self._send(self._outgoing.take())
 
+    def send(self, message: AnyMessage) -> None:
+        """Send one frame."""
+        self._send(codec.encode(message))
+
     def cut(self) -> None:
         """Lose the connection, as when the broker restarts."""
         if not self._is_closing:
@@ -140,17 +146,21 @@ class Wire(asyncio.Transport):
     def _on_message(self, message: AnyMessage) -> None:
         ref = getattr(message, "ref", 0)
         try:
-            if isinstance(message, Query):
+            if isinstance(message, Query) and message.what == "logs":
+                about = msgspec.convert(message.about, About)
+                look = partial(self._broker.log_page, about.id, about)
+                self._broker.let_wait(LogWait(self, ref, about, look))
+            elif isinstance(message, Query):
                 body = self._broker.read(lambda core: _answer(core, message))
-                self._send(codec.encode(Ack(ref, body)))
+                self.send(Ack(ref, body))
             elif isinstance(message, ForCore):
                 # A virtual broker is one namespace, whatever those of the applications.
                 for command in commands_of(message, self.session, "default", self._name)[0]:
                     self._broker.take(self, on_virtual_clock(command, self._broker.now_us))
             elif ref:
-                self._send(codec.encode(answer(ref, Refusal(Code.INVALID, _NO_MESSAGES))))
+                self.send(answer(ref, Refusal(Code.INVALID, _NO_MESSAGES)))
         except Refused as refused:
-            self._send(codec.encode(answer(ref, refused.refusal)))
+            self.send(answer(ref, refused.refusal))
 
     def _send(self, data: bytes) -> None:
         if data:
@@ -193,11 +203,15 @@ def _answer(core: Core, query: Query) -> Any:
     show = _QUESTIONS.get(query.what)
     if show is None:
         raise Refused(Refusal(Code.INVALID, _NO_MESSAGES))
-    task_id = query.about.get("id") or b""
+    return show(core, task_in(core, query.about.get("id") or b""))
+
+
+def task_in(core: Core, task_id: bytes) -> Task:
+    """Return a task; raises `Refused` if it is not there."""
     task = core.book.tasks.get(TaskId(task_id))
     if task is None:
         raise Refused(Refusal(Code.UNKNOWN_TASK, f"no task {task_id.hex()} in the virtual broker"))
-    return show(core, task)
+    return task
 
 
 def _flow(core: Core, flow: Task) -> FlowView:
@@ -217,21 +231,21 @@ _QUESTIONS: dict[str, Callable[[Core, Task], Any]] = {
 
 
 class Wait:
-    """A session that waits for the ends of tasks, and the answer that it gets meanwhile."""
+    """A session that waits for something that happens to tasks."""
 
-    __slots__ = ("command", "reply", "wire")
-
-    def __init__(self, wire: Wire, command: WatchTasks, reply: Reply) -> None:
+    def __init__(self, wire: Wire, ref: int, tasks: Sequence[TaskId]) -> None:
         self.wire = wire
-        self.command = command
-        self.reply = reply
+        self._ref = ref
+        self._tasks = tasks
 
     def is_over(self, core: Core) -> bool:
         """Tell whether all have ended."""
         tasks = core.book.tasks
-        return not any(
-            task in tasks and tasks[task].state not in ENDED for task in self.command.tasks
-        )
+        return not any(task in tasks and tasks[task].state not in ENDED for task in self._tasks)
+
+    def settle(self) -> None:
+        """Send the answer."""
+        raise NotImplementedError
 
     def refuse(self, core: Core) -> None:
         """Report that nothing can happen any more that would end them."""
@@ -239,9 +253,41 @@ class Wait:
         texts = [
             f"task {task.hex()} is {tasks[task].state}: "
             + "; ".join(cause.text for cause in explain(core, tasks[task]).causes)
-            for task in self.command.tasks
+            for task in self._tasks
             if task in tasks and tasks[task].state not in ENDED
         ]
         message = f"it never ends by itself: {', '.join(texts)}"
         refusal = Refusal(Code.WRONG_STATE, message)
-        self.wire.deliver([Reply(self.reply.session, self.reply.ref, refusal)])
+        self.wire.deliver([Reply(self.wire.session, self._ref, refusal)])
+
+
+class EndWait(Wait):
+    """A session that waits for the ends of tasks, and the answer that it gets meanwhile."""
+
+    def __init__(self, wire: Wire, command: WatchTasks, reply: Reply) -> None:
+        super().__init__(wire, reply.ref, command.tasks)
+        self._reply = reply
+
+    def settle(self) -> None:
+        """Send the answer."""
+        self.wire.deliver([self._reply])
+
+
+class LogWait(Wait):
+    """A session that waits for lines of a task, or its end."""
+
+    def __init__(self, wire: Wire, ref: int, about: About, look: Callable[[], LogPage]) -> None:
+        super().__init__(wire, ref, [about.id])
+        self._may_wait = about.wait_us > 0
+        self._look = look
+        self._page = look()
+
+    def is_over(self, core: Core) -> bool:
+        """Tell whether there are lines, or will be none."""
+        del core  # The page knows.
+        page = self._page = self._look()
+        return bool(page.lines) or page.ended or not self._may_wait
+
+    def settle(self) -> None:
+        """Send the page."""
+        self.wire.send(Ack(self._ref, self._page))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
+from jackalope.broker.queries import About, Refused
 from jackalope.client.flows.flow import Assembled
 from jackalope.client.flows.parts import Step
 from jackalope.core.commands import Action
@@ -14,10 +15,12 @@ from jackalope.core.durations import SECOND
 from jackalope.core.explain import Explanation, explain, history
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.limits import LOG_LINES_READ_MAX
 from jackalope.core.shapes.flow import node_id
+from jackalope.core.shapes.task_log import LogLineView
 from jackalope.core.task import HistoryEntry
 from jackalope.core.task import Task as CoreTask
-from jackalope.errors import TaskFailed
+from jackalope.errors import Rejected, TaskFailed
 from jackalope.tasks.definition import TaskDefinition
 
 if TYPE_CHECKING:
@@ -83,6 +86,18 @@ class VirtualHandle(Generic[R]):
     def history(self) -> list[HistoryEntry]:
         """Return what happened to it."""
         return history(self._task)
+
+    def logs(self, *, attempt: int = 0, level: str = "", text: str = "") -> list[LogLineView]:
+        """Return what it has printed and logged, oldest first: of an attempt, a level, with a text.
+
+        Raises:
+            Rejected: an argument is wrong.
+        """
+        about = About(attempt=attempt, level=level, text=text, limit=LOG_LINES_READ_MAX)
+        try:
+            return self._broker.log_page(self.id, about).lines
+        except Refused as refused:
+            raise Rejected(refused.refusal.code, refused.refusal.message) from None
 
     def signal(self, event: str, data: object = None) -> None:
         """Send it an event.

@@ -146,7 +146,14 @@ def _names(served: list[TaskDefinition]) -> list[str]:
 class Runtime:
     """One worker."""
 
-    def __init__(self, settings: WorkerSettings, source: TaskSource) -> None:
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        source: TaskSource,
+        *,
+        on_begin: Callable[[], None] | None = None,
+    ) -> None:
+        """Take what to run, and what to call each time when tasks are about to run."""
         self._settings = settings
         address: Address = settings.address or source.address
         self._address = replace(
@@ -192,6 +199,8 @@ class Runtime:
         standing = _terms(settings, self._address, self._queues, secret, slots)
         self._membership = Membership(standing, self._workload, settings.application, source)
         self._workload.on_enough = self._wind_up
+        if on_begin is not None:
+            self._workload.on_begin = on_begin
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats

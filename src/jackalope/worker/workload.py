@@ -141,6 +141,8 @@ class Workload:
         self.on_slots_changed: Callable[[], None] = _nothing
         # called when something is held after nothing was, or the other way round
         self.on_holding: Callable[[bool], None] = _nothing
+        # called when attempts are about to run
+        self.on_begin: Callable[[], None] = _nothing
         # called when the last attempt of those that it may run begins
         self.on_enough: Callable[[], None] = _nothing
         self.finished = 0  # how many attempts have ended well
@@ -333,6 +335,7 @@ class Workload:
         return self.reports.start(attempts)
 
     def _hand_over(self, batch: list[Attempt]) -> None:
+        self.on_begin()
         by_kind: dict[str, list[Attempt]] = {}
         for attempt in batch:
             if not attempt.files and _is_elsewhere(attempt.assignment):

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from jackalope.broker.logs.keeper import LogKeeper
 from jackalope.core.ids import TaskId
 from jackalope.core.limits import COUNT_MAX, LOG_LINES_READ_MAX, NAME_CHARS_MAX
 from jackalope.core.refusals import Code, Refusal
-from jackalope.core.shapes.task_log import LogLevel, LogPage, position_of
+from jackalope.core.shapes.task_log import (
+    AttemptLogView,
+    LogLevel,
+    LogLineView,
+    LogPage,
+    position_of,
+)
 from jackalope.storage.sqlite.task_logs import Wanted
 
 
@@ -50,14 +58,21 @@ def wanted_lines(
 async def read_page(keeper: LogKeeper, task: TaskId, wanted: Wanted, *, is_ended: bool) -> LogPage:
     """Return the lines of a task that are wanted, one more of which was asked for."""
     attempts, lines = await keeper.read(task, wanted)
+    page = page_of(task, wanted, attempts, lines, is_ended=is_ended)
+    missing = keeper.missing(attempts)
+    return msgspec.structs.replace(page, missing=missing) if missing else page
+
+
+def page_of(
+    task: TaskId,
+    wanted: Wanted,
+    attempts: list[AttemptLogView],
+    lines: list[LogLineView],
+    *,
+    is_ended: bool,
+) -> LogPage:
+    """Make a page of what was read."""
     has_more = len(lines) == wanted.limit
     if has_more:
         lines = lines[1:] if wanted.is_tail else lines[:-1]
-    return LogPage(
-        task=task,
-        lines=lines,
-        attempts=attempts,
-        has_more=has_more,
-        ended=is_ended,
-        missing=keeper.missing(attempts),
-    )
+    return LogPage(task=task, lines=lines, attempts=attempts, has_more=has_more, ended=is_ended)

@@ -3,7 +3,8 @@
 Replaces `sys.stdout` and `sys.stderr` of the process once by thin writers, and has `logging` pass
 by here. The attempt is that of the context: coroutines on one loop and threads do not mix. Where no
 attempt runs everything passes on as it is. What a task prints still goes to the output of the
-worker, unless that is not wanted.
+worker, unless that is not wanted. In a program that has streams of its own they are replaced while
+its worker runs.
 
 What handlers of `logging` write to the same streams while they handle a record is not taken again:
 the record was. What does not pass through Python's streams (a subprocess, C code) is caught only
@@ -14,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from enum import StrEnum
 from typing import Any, TextIO, cast
@@ -49,35 +52,35 @@ class Tap:
     """Stands in for a text stream; passes everything on, and gives tasks' text to their sinks."""
 
     def __init__(self, stream: TextIO, name: LogStream, *, echoes: bool = True) -> None:
-        self._stream = stream
+        self.below = stream  # the stream itself
         self._name = name
         self._echoes = echoes
 
     def write(self, text: str) -> int:
         sink = sink_of_context()
         if sink is None or _handling.get() or type(text) is not str:
-            return self._stream.write(text)
+            return self.below.write(text)
         sink.write(self._name, text)
-        return self._stream.write(text) if self._echoes else len(text)
+        return self.below.write(text) if self._echoes else len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.write(line)
 
     def flush(self) -> None:
-        self._stream.flush()
+        self.below.flush()
 
     @property
     def buffer(self) -> Any:
         """The bytes below; tasks' bytes are taken as text."""
-        below = self._stream.buffer
+        below = self.below.buffer
         return below if sink_of_context() is None else _BytesTap(self, below)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        return getattr(self.below, name)
 
     def __iter__(self) -> Any:
-        return iter(self._stream)
+        return iter(self.below)
 
 
 class _BytesTap:
@@ -103,7 +106,33 @@ class _BytesTap:
 def install(where: TaskLogs) -> None:
     """Capture what tasks of this process print and log from now on. Safe to repeat."""
     if where is not TaskLogs.OUTPUT:
+        _users.append(None)
         _tap(lambda stream, _: stream, echoes=where is TaskLogs.BOTH)
+
+
+@contextmanager
+def capturing() -> Iterator[Callable[[], None]]:
+    """Capture what tasks print and log while the block lasts, in a program with its own streams.
+
+    Yields what to call before tasks run: the program may have replaced its streams meanwhile, as
+    test runners do between two tests.
+    """
+
+    def tap() -> None:
+        with _lock:
+            if _users:
+                _tap(lambda stream, _: stream, echoes=True)
+
+    with _lock:
+        _users.append(None)
+    tap()
+    try:
+        yield tap
+    finally:
+        with _lock:
+            _users.pop()
+            if not _users:
+                _untap()
 
 
 def install_in_child(pipe: PipeSink) -> None:
@@ -120,6 +149,17 @@ def _tap(below: Callable[[TextIO, LogStream], TextIO], *, echoes: bool) -> None:
         logging.Logger.callHandlers = _call_handlers  # type: ignore[method-assign]
 
 
+def _untap() -> None:
+    for name in (LogStream.STDOUT, LogStream.STDERR):
+        stream = getattr(sys, name)
+        if isinstance(stream, Tap):
+            setattr(sys, name, stream.below)
+    if logging.Logger.callHandlers is _call_handlers:
+        logging.Logger.callHandlers = _call_all  # type: ignore[method-assign]
+
+
+_lock = threading.Lock()
+_users: list[None] = []  # one for each that wants the streams of this process captured
 _call_all = logging.Logger.callHandlers
 
 
