@@ -73,6 +73,20 @@ async def limited(log: str, name: str, user: str, host: str, seconds: float) -> 
     note(log, f"end {time.monotonic_ns()} {user} {host}", name)
 
 
+@app.task(queue="talk")
+def talk(folder: str) -> int:
+    """Print a line for each file `0`, `1`, … as it appears, until there is one called `end`."""
+    number = 0
+    while True:
+        is_over = (Path(folder) / "end").exists()
+        while (Path(folder) / str(number)).exists():
+            print(f"line {number}")
+            number += 1
+        if is_over:
+            return number
+        time.sleep(0.01)
+
+
 def note(log: str, what: str, name: str) -> None:
     """Add a line to a file that several processes write."""
     with Path(log).open("a", encoding="utf-8") as file:

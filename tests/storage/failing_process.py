@@ -15,17 +15,20 @@ from pathlib import Path
 import pytest
 
 from jackalope.core.filter import Filter
+from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import State
+from jackalope.core.shapes.task_log import LogLine
 from jackalope.storage import DiskFull, Level, Storage, StorageFault, SyncFailed
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.segments.journal import SEGMENT_BYTES_MIN
 from jackalope.storage.sqlite import journal
+from jackalope.storage.sqlite.task_logs import LogStore, Slice, Wanted
 from tests.storage.making import make_changes, make_row
 
 BODY = b"x" * 16_000
 
 #: The kind of journal that this process has.
-KIND = JournalKind(sys.argv[1]) if len(sys.argv) > 4 else JournalKind.SEGMENTS
+KIND = JournalKind(sys.argv[1]) if __name__ == "__main__" else JournalKind.SEGMENTS
 
 
 class Disk:
@@ -204,6 +207,47 @@ def full_disk_for_blobs(folder: Path, disk: Disk) -> None:
         assert b"".join(storage.blobs.read(storage.blobs.write([BODY]))) == BODY
 
 
+def full_disk_for_task_logs(folder: Path, disk: Disk) -> None:
+    """Lines are not stored while the disk is full, wait in memory at a start, and move from there."""
+    task = TaskId(b"t" * 16)
+
+    def write(store: LogStore, number: int) -> None:
+        lines = [LogLine(number, number, f"line {number} " + "x" * 10_000)]
+        piece = Slice(task, 1, 1, "default", lines, number, number)
+        store.write([piece], attempt_bytes_max=1 << 40, bytes_max=1 << 40)
+
+    def numbers(store: LogStore) -> list[int]:
+        return [line.number for line in store.read(task, Wanted())]
+
+    folder.mkdir()
+    with closing(LogStore.open(folder / "logs.db")) as store:
+        write(store, 1)
+        disk.fill()
+        with pytest.raises(DiskFull):
+            write(store, 2)
+        disk.heal()
+        write(store, 3)
+        assert numbers(store) == [1, 3]
+        disk.fail_writes()
+        with pytest.raises(SyncFailed):
+            write(store, 4)
+        disk.heal()
+        write(store, 5)  # The file is opened again.
+        assert numbers(store) == [1, 3, 5]
+    disk.fill()
+    with closing(LogStore.open(folder / "logs.db")) as store:
+        assert store.is_in_memory
+        assert "logs.db" in store.trouble
+        write(store, 6)
+        assert numbers(store) == [6]
+        disk.heal()
+        while store.is_in_memory:
+            write(store, 7)
+            time.sleep(0.01)
+        assert numbers(store) == [1, 3, 5, 6, 7]
+        assert store.bytes == sum(each.size for each in store.attempts(task))
+
+
 def limited_file_size(folder: Path, disk: Disk) -> None:
     """The system refuses the write in a way that SQLite cannot tell from a broken disk."""
     del disk
@@ -251,6 +295,7 @@ SCENARIOS: dict[str, Callable[[Path, Disk], None]] = {
         full_disk_for_a_segment,
         full_disk_for_history,
         full_disk_for_blobs,
+        full_disk_for_task_logs,
         limited_file_size,
     )
 }
@@ -259,6 +304,7 @@ SCENARIOS: dict[str, Callable[[Path, Disk], None]] = {
 ONE_KIND = {
     "failed_checkpoint": JournalKind.SQLITE,
     "full_disk_for_a_segment": JournalKind.SEGMENTS,
+    "full_disk_for_task_logs": JournalKind.SEGMENTS,
 }
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from jackalope.broker.config.task_logs import TaskLogsConfig
 from jackalope.broker.engine import Engine
 from jackalope.broker.logs.copies import LogCopies
 from jackalope.broker.logs.limits import (
+    ATTEMPTS_LOST_MAX,
     BURST_S,
     FOLLOWERS_MAX,
     LATE_US,
@@ -89,9 +90,6 @@ class LogKeeper:
         self._engine = engine
         self._free_bytes_min = 2 * free_bytes_min  # Logs stop first.
         self._now_us = now_us
-        self._bytes_max = settings.bytes_max
-        if storage.path is None:
-            self._bytes_max = min(settings.bytes_max, MEMORY_BYTES_MAX)
         self._sources: dict[tuple[str, str, int], _Source] = {}
         # what waits to be written: whom to tell, and whether it came from another member
         self._pending: list[tuple[Slice, Told | None, bool]] = []
@@ -101,7 +99,9 @@ class LogKeeper:
         self._followers: dict[TaskId, list[asyncio.Future[None]]] = {}
         self._waiting = 0
         self._looked = b""  # the task through which they were looked for
-        self._is_failing = False
+        self._fault = ""  # why the last lines could not be stored
+        # what was dropped because of that: the number of the last line of each attempt
+        self._lost: dict[tuple[TaskId, int], Slice] = {}
         self._threads = ThreadPoolExecutor(2, "jackalope-logs")
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -109,6 +109,11 @@ class LogKeeper:
     def stored_bytes(self) -> int:
         """The size of all lines that are kept."""
         return self._store.bytes
+
+    @property
+    def trouble(self) -> str:
+        """Why lines are dropped, or in memory alone, just now; nothing if all is well."""
+        return self._fault or self._store.trouble
 
     def start(self, peers: Callable[[], Peers | None]) -> None:
         """Begin to take lines, and to send copies to the members of the cluster, if it is one."""
@@ -228,11 +233,15 @@ class LogKeeper:
         slices = [piece for piece, *_ in pending]
         if self.copies is not None:
             await self.copies.send([piece for piece, _, is_copy in pending if not is_copy])
+        lost = list(self._lost.values())
         try:
-            done = await self.off_loop(lambda: self._store_all(slices))
+            done = await self.off_loop(lambda: self._store_all([*lost, *slices]))
         except StorageFault as fault:
             self._fail(str(fault), slices)
             done = [(0, 0)] * len(slices)
+        else:
+            done = done[len(lost) :]
+            self._recover()
         for (piece, told, _), (new, pushed) in zip(pending, done, strict=True):
             size = sum(map(line_bytes, piece.lines)) if new else 0
             self.counts.lines += new
@@ -251,17 +260,32 @@ class LogKeeper:
         room = self._storage.room_bytes() if self._free_bytes_min else None
         if room is not None and room < self._free_bytes_min:
             raise StorageFault(f"free disk space is {room} bytes, less than {self._free_bytes_min}")
-        done = self._store.write(
-            slices, attempt_bytes_max=self.settings.attempt_bytes_max, bytes_max=self._bytes_max
+        settings = self.settings
+        bytes_max = settings.bytes_max
+        if self._store.is_in_memory:
+            bytes_max = min(bytes_max, MEMORY_BYTES_MAX)
+        return self._store.write(
+            slices, attempt_bytes_max=settings.attempt_bytes_max, bytes_max=bytes_max
         )
-        self._is_failing = False
-        return done
 
     def _fail(self, why: str, slices: list[Slice]) -> None:
-        self.counts.dropped += sum(len(piece.lines) for piece in slices)
-        if not self._is_failing:
-            self._is_failing = True
+        for piece in slices:
+            self.counts.dropped += len(piece.lines)
+            lost = self._lost.pop((piece.task, piece.fence), piece)
+            last = max(lost.last, piece.last)
+            piece = msgspec.structs.replace(piece, lines=[], last=last)  # noqa: PLW2901
+            self._lost[piece.task, piece.fence] = piece
+        while len(self._lost) > ATTEMPTS_LOST_MAX:
+            del self._lost[next(iter(self._lost))]
+        if not self._fault:
             log.warning("task logs cannot be stored; tasks go on without", fault=why)
+        self._fault = why
+
+    def _recover(self) -> None:
+        self._lost.clear()
+        if self._fault:
+            self._fault = ""
+            log.info("task logs are stored again", dropped=self.counts.dropped)
 
     async def flush(self) -> None:
         """Return when everything that was taken by now is stored."""

@@ -5,6 +5,9 @@ from jackalope.core.durations import SECOND
 #: How much may wait to be written; more is dropped, and counted.
 PENDING_BYTES_MAX = 32 * 1024 * 1024
 
+#: Of how many attempts it is remembered that lines were dropped because they could not be stored.
+ATTEMPTS_LOST_MAX = 10_000
+
 #: For how many seconds' worth an attempt may exceed its rate at once.
 BURST_S = 8
 

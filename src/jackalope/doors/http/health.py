@@ -40,6 +40,7 @@ class Health(msgspec.Struct, frozen=True, omit_defaults=True):
     quorum: bool | None = None  # whether the log was heard of recently
     leader: str = ""  # the node that leads, in a cluster
     state: str = ""  # of the node, in a cluster
+    task_logs: str = ""  # why lines of tasks are dropped, or in memory alone
 
 
 class Life(msgspec.Struct, frozen=True):
@@ -119,6 +120,7 @@ def _health(request: Request, trouble: str | None = None) -> Response:
             quorum=standing is None or standing.has_quorum,
             leader="" if standing is None else standing.leader,
             state="" if standing is None else standing.role,
+            task_logs=broker.logs.trouble,
         )
     return answer(health, 503 if trouble else 200)
 

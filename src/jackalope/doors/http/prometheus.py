@@ -182,6 +182,7 @@ class Numbers(msgspec.Struct):
     logs: LogCounts = msgspec.field(default_factory=LogCounts)
     log_bytes: int = 0
     limits: dict[LimitName, LimitReading] = {}
+    log_trouble: str = ""
 
 
 @routes.get("/metrics", "read_tasks")
@@ -242,6 +243,7 @@ def look(door: HttpDoor) -> Numbers:
     numbers.limits = broker.meter.limits.take(broker.engine.core.book.namespaces)
     numbers.deliveries = broker.meter.deliveries
     numbers.logs, numbers.log_bytes = broker.logs.counts, broker.logs.stored_bytes
+    numbers.log_trouble = broker.logs.trouble
     if forwarding is not None:
         numbers.standing = forwarding.leader.standing()
         numbers.spliced = dict(forwarding.spliced)
@@ -452,6 +454,8 @@ def _of_task_logs(numbers: Numbers) -> Iterator[Metric]:
         yield _counter(f"jackalope_task_log_{name}", about, number)
     about = "The size of all lines of tasks that are stored."
     yield _gauge("jackalope_task_log_stored_bytes", about, numbers.log_bytes)
+    about = "1 if lines of tasks can be stored; 0 if they are dropped, or in memory alone."
+    yield _gauge("jackalope_task_log_writable", about, 0 if numbers.log_trouble else 1)
 
 
 def _of_the_broker(numbers: Numbers) -> Iterator[Metric]:

@@ -125,6 +125,11 @@ class Database:
             # SQLite keeps no lock on the WAL itself, so that another descriptor does no harm.
             self._wal = os.open(f"{self._path}-wal", os.O_RDWR)
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a write has failed in doubt, so that nothing more is written."""
+        return self._broken is not None
+
     @contextmanager
     def statement(self) -> Iterator[sqlite3.Connection]:
         """Lend the writer for one statement, which is its own transaction."""

@@ -5,6 +5,9 @@ Owns the file, and what is removed when there are too many lines. Does not know 
 Lines are for people to read. They need no journal: a power failure may cost those of the last
 moment, and a file that is damaged is put aside, because a broker must not fail to start because of
 its logs. A line has a number within its attempt; one that comes again is not stored again.
+
+While the file cannot be opened, because the disk is full or fails, lines are in memory, and move to
+the file when it can be. After a write that failed in doubt the file is opened again.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -25,7 +29,7 @@ from jackalope.core.shapes.task_log import (
     LogLineView,
     line_id,
 )
-from jackalope.storage.faults import Corrupt, DiskFull
+from jackalope.storage.faults import Corrupt, DiskFull, SyncFailed
 from jackalope.storage.sqlite.database import Database, Format, Migration
 
 MIGRATIONS: dict[int, Migration] = {}
@@ -72,6 +76,15 @@ LINE_OVERHEAD_BYTES = 48
 #: Down to which part of a limit lines are removed once it is exceeded, so that it is not each time.
 _ROOM = 0.9
 
+#: How often to try to open a file again.
+_MEND_EVERY_S = 1.0
+
+_MUCH = 1 << 62
+
+#: Why a file cannot be opened that may be opened later. SQLite's index of the log is the first that
+#: finds no room, and does not tell that from a disk that fails.
+_UNWRITABLE = (DiskFull, SyncFailed)
+
 #: How many attempts are removed at once.
 _REMOVED_MAX = 500
 
@@ -110,28 +123,59 @@ class LogStore:
     """The lines of attempts. Called from any thread. Without a path it is in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        self._db = Database(
-            path, FORMAT, synchronous="NORMAL", cache_bytes=CACHE_BYTES, wal_bytes_max=WAL_BYTES_MAX
-        )
-        with self._db.reading() as connection:
-            found = connection.execute("SELECT coalesce(sum(bytes), 0) FROM attempts").fetchone()
-        self.bytes: int = found[0]  # of all lines
+        self._path = path
+        self._tried_s = 0.0  # when the file was last opened, or could not be
+        self.trouble = ""  # why lines are in memory, and not in the file
+        self._begin(_open(path))
 
     @classmethod
     def open(cls, path: Path) -> LogStore:
         """Open a file, or put it aside and begin another one if it is damaged.
 
-        On a full disk the lines are kept in memory.
+        On a full or a failing disk the lines are kept in memory.
         """
         try:
             return cls(path)
-        except DiskFull:
-            return cls(None)
+        except _UNWRITABLE as fault:
+            store = cls(None)
+            store._path, store.trouble = path, str(fault)  # noqa: SLF001  its own
+            return store
         except Corrupt:
             for end in ("-wal", "-shm"):
                 path.with_name(path.name + end).unlink(missing_ok=True)
             path.replace(path.with_name(path.name + DAMAGED))
             return cls(path)
+
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether there is no file, or there could be none yet."""
+        return self._path is None or bool(self.trouble)
+
+    def _begin(self, db: Database) -> None:
+        with db.reading() as connection:
+            found = connection.execute("SELECT coalesce(sum(bytes), 0) FROM attempts").fetchone()
+        self._db = db
+        self.bytes: int = found[0]  # of all lines
+
+    def _mend(self) -> None:
+        """Open the file again if it could not be opened, or a write to it failed in doubt."""
+        is_due = monotonic() - self._tried_s >= _MEND_EVERY_S
+        if not is_due or not (self.trouble or self._db.is_broken):
+            return
+        self._tried_s = monotonic()
+        if not self.trouble:
+            before, again = self._db, _open(self._path)
+            self._begin(again)
+            before.close()
+            return
+        try:
+            again = LogStore(self._path)
+            for _, task in self.tasks(b"", -1):
+                again.write(self.slices(task), attempt_bytes_max=_MUCH, bytes_max=_MUCH)
+        except _UNWRITABLE:
+            return  # What is in the file already is not stored again the next time.
+        self._begin(again._db)  # noqa: SLF001  its own; what is in memory is forgotten
+        self.trouble = ""
 
     # Writing.
 
@@ -143,6 +187,7 @@ class LogStore:
         All of it happens or none. Returns how many lines of each slice are new, and how many of
         the attempt's lines it has pushed out.
         """
+        self._mend()
         done: list[tuple[int, int]] = []
         added = 0
         with self._db.transaction() as connection:
@@ -259,6 +304,12 @@ class LogStore:
     def close(self) -> None:
         """Close the file; safe to repeat."""
         self._db.close()
+
+
+def _open(path: Path | None) -> Database:
+    return Database(
+        path, FORMAT, synchronous="NORMAL", cache_bytes=CACHE_BYTES, wal_bytes_max=WAL_BYTES_MAX
+    )
 
 
 def _terms(wanted: Wanted) -> tuple[str, list[object]]:
