@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -139,6 +140,10 @@ def test_on_a_full_disk_lines_are_dropped_and_tasks_go_on(
     assert (attempt["lines"], attempt["dropped"]) == (1, 3)
 
 
+def has_lines(path: Path, count: int) -> bool:
+    return path.read_text().count("\n") >= count
+
+
 def test_log_is_followed_over_kills_of_the_broker_without_loss_or_doubles(
     house: TalkingHouse,
 ) -> None:
@@ -157,9 +162,7 @@ def test_log_is_followed_over_kills_of_the_broker_without_loss_or_doubles(
         for kill in range(3):
             first = 20 * kill
             house.say(*range(first, first + 10))
-            wait_until(
-                lambda first=first: path.read_text().count("\n") >= first + 1, "lines are followed"
-            )
+            wait_until(partial(has_lines, path, first + 1), "lines are followed")
             house.kill(house.broker)
             house.say(*range(first + 10, first + 20))
             house.serve()

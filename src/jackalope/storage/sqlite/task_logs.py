@@ -138,7 +138,7 @@ class LogStore:
             return cls(path)
         except _UNWRITABLE as fault:
             store = cls(None)
-            store._path, store.trouble = path, str(fault)  # noqa: SLF001  its own
+            store._path, store.trouble = path, str(fault)
             return store
         except Corrupt:
             for end in ("-wal", "-shm"):
@@ -164,9 +164,9 @@ class LogStore:
             return
         self._tried_s = monotonic()
         if not self.trouble:
-            before, again = self._db, _open(self._path)
-            self._begin(again)
-            before.close()
+            broken = self._db
+            self._begin(_open(self._path))
+            broken.close()
             return
         try:
             again = LogStore(self._path)
@@ -174,7 +174,7 @@ class LogStore:
                 again.write(self.slices(task), attempt_bytes_max=_MUCH, bytes_max=_MUCH)
         except _UNWRITABLE:
             return  # What is in the file already is not stored again the next time.
-        self._begin(again._db)  # noqa: SLF001  its own; what is in memory is forgotten
+        self._begin(again._db)  # What is in memory is forgotten.
         self.trouble = ""
 
     # Writing.
