@@ -30,6 +30,8 @@ export interface Welcome {
   readonly partBytesMax: number;
   readonly members: readonly string[];
   readonly server: string;
+  /** Whether the broker keeps what tasks log. */
+  readonly keepsLogs: boolean;
 }
 
 /** Another member of the cluster leads it. */
@@ -95,6 +97,11 @@ export class Connection {
         : new ConnectionLost(error.message);
     });
     socket.on("close", () => this.#closed());
+  }
+
+  /** Whether to wait before sending what can wait. */
+  get isCongested(): boolean {
+    return this.#socket.writableNeedDrain;
   }
 
   get isOpen(): boolean {
@@ -227,11 +234,11 @@ export class Connection {
   }
 
   #welcomed(fields: unknown[]): void {
-    const [, , , heartbeatUs, frameBytesMax, server, partBytesMax = 0, members = []] = fields as [
-      number, number, string, number, number, string, number?, string[]?,
+    const [, , , heartbeatUs, frameBytesMax, server, partBytesMax = 0, members = [], , keepsLogs = false] = fields as [
+      number, number, string, number, number, string, number?, string[]?, unknown?, boolean?,
     ];
     const heartbeatMs = heartbeatUs / 1000;
-    this.welcome = { heartbeatMs, frameBytesMax, partBytesMax, members, server };
+    this.welcome = { heartbeatMs, frameBytesMax, partBytesMax, members, server, keepsLogs };
     this.#beating = setInterval(() => this.#beat(heartbeatMs), heartbeatMs / 3);
     this.#greeted?.resolve();
     this.#greeted = null;

@@ -25,6 +25,7 @@ export const Kind = {
   UPLOAD: 28,
   FETCH: 29,
   MOVED: 30,
+  LOGS: 35,
 } as const;
 
 export type Kind = (typeof Kind)[keyof typeof Kind];

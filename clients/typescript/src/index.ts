@@ -34,6 +34,7 @@ export {
 export { newTaskId } from "./ids.js";
 export type { Limit } from "./limits.js";
 export { NodeError, type Input } from "./inputs.js";
+export type { LogLevel, TaskLog } from "./logs.js";
 export type { Amount, Labels, Needs, Placement } from "./needs.js";
 export type { Content } from "./values.js";
 export { Worker, type Context, type Contract, type TaskFunction, type WorkerOptions } from "./worker.js";

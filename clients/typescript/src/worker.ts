@@ -20,6 +20,7 @@ import { idText } from "./ids.js";
 import { type Input, replaceReferences } from "./inputs.js";
 import { type Limit, settingsOf } from "./limits.js";
 import { type Amount, resourcesOf } from "./needs.js";
+import { AttemptLines, captureConsole, LogSender, withConsole, type TaskLog } from "./logs.js";
 import { Session } from "./session.js";
 import { decodeCall, encodeResult, type Content } from "./values.js";
 
@@ -45,6 +46,8 @@ export interface Context {
   readonly signal: AbortSignal;
   /** Report how far the attempt has come: 0 to 100, or null if unknown. */
   progress(percent: number | null, note?: string): void;
+  /** Writes to the log of the task, which the broker keeps: `log.info("got %d rows", rows)`. */
+  readonly log: TaskLog;
 }
 
 // A function takes what arguments it likes: those of the call, which no type can know here.
@@ -82,6 +85,8 @@ export interface WorkerOptions extends Reach {
   contracts?: Readonly<Record<string, Contract>>;
   /** The limits by key that hold for the tasks, by name; declared once, if the API key permits it. */
   limits?: Readonly<Record<string, Limit>>;
+  /** Keep what tasks print with `console` in their logs; true by default. It is printed as well. */
+  captureConsole?: boolean;
   /** Where a line goes about what happens; nowhere by default. */
   log?: (line: string) => void;
 }
@@ -106,6 +111,7 @@ class Attempt {
   report: { what: Outcome; fields: unknown[]; body: Uint8Array | null } | null = null;
   isStartSent = false;
   isReportSent = false;
+  lines: AttemptLines | null = null;
 
   constructor(
     readonly task: Uint8Array,
@@ -139,6 +145,7 @@ export class Worker {
   #isFlushing = false;
   #hasLimited = false;
   #generation = 0;
+  #logs = new LogSender();
   #beating: NodeJS.Timeout | undefined;
   #settled: () => void = () => {};
   #over: Promise<"drained" | "replaced">;
@@ -166,6 +173,7 @@ export class Worker {
     const drain = (): void => void this.drain();
     const signals = handleSignals ? (["SIGTERM", "SIGINT"] as const) : [];
     for (const signal of signals) process.on(signal, drain);
+    const release = this.#options.captureConsole === false ? () => {} : captureConsole();
     this.#session.start();
     // The connection sends its own; these are for a lease that is shorter than that.
     const beat = (): void => this.#joined?.send(Kind.HEARTBEAT, [0]);
@@ -174,6 +182,8 @@ export class Worker {
       return await this.#over;
     } finally {
       clearInterval(this.#beating);
+      release();
+      this.#logs.close();
       for (const signal of signals) process.off(signal, drain);
       this.#session.close();
     }
@@ -206,6 +216,7 @@ export class Worker {
   /** What was sent over a connection that is lost is sent again over the next one. */
   #lost(): void {
     this.#joined = null;
+    this.#logs.suspend();
     for (const attempt of this.#attempts.values()) attempt.isStartSent = attempt.isReportSent = false;
   }
 
@@ -226,6 +237,7 @@ export class Worker {
         const attempt = this.#attempts.get(`${idText(task)}/${fence}`);
         if (attempt) this.#drop(attempt);
       }
+      this.#logs.resume(connection); // Lines go before the end that they belong to.
       this.#flush(); // What ended or began while there was no connection.
       this.#declare(connection, queues);
     } catch (error) {
@@ -276,6 +288,7 @@ export class Worker {
       if (run === undefined) throw new Reject(`this worker has no task ${JSON.stringify(name)}`);
       const inputs = await this.#inputs(attempt);
       const [args, kwargs] = this.#call(attempt, await this.#body(attempt, attempt.given[5]), inputs);
+      const lines = (attempt.lines = new AttemptLines(attempt.held, this.#logs.note));
       const context: Context = {
         id: idText(attempt.task),
         name, queue, key, fence, kwargs, inputs,
@@ -283,8 +296,12 @@ export class Worker {
         headers: attempt.headers,
         signal: attempt.stop.signal,
         progress: (percent, note = "") => this.#joined?.send(Kind.PROGRESS, [0, ...attempt.held, percent, note]),
+        // Most tasks log nothing.
+        get log() {
+          return lines.log;
+        },
       };
-      const result = encodeResult(content, await run(context, ...args));
+      const result = encodeResult(content, await withConsole(lines, () => run(context, ...args)));
       this.#ended(attempt, "finished", [], result);
     } catch (error) {
       this.#failed(attempt, error);
@@ -338,6 +355,7 @@ export class Worker {
   #ended(attempt: Attempt, what: Outcome, fields: unknown[] = [], body: Uint8Array | null = null): void {
     if (this.#attempts.get(attempt.id) !== attempt || attempt.report) return;
     attempt.report = { what, fields, body };
+    if (attempt.lines) this.#logs.finish(attempt.lines);
     this.#flush();
   }
 

@@ -1,10 +1,15 @@
 // Against the broker at JACKALOPE_BROKER, which pytest starts and stops: see tests/clients.
 
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { connect, createServer, type AddressInfo } from "node:net";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
+import { promisify } from "node:util";
 
 import { Client, PartlyRefused, Refused, Reject, RetryLater, Stopped, TaskFailed, Throttled, TimedOut, Worker, newTaskId, type Context, type Progress } from "../src/index.js";
+
+import { idBytes } from "../src/ids.js";
 
 const QUEUE = "typescript-tests";
 const NARROW = "typescript-narrow";
@@ -216,4 +221,122 @@ test("a worker declares limits by key, and closes a key that was throttled", asy
     await limiting.drain(0);
     await done;
   }
+});
+
+interface LogPage {
+  lines: { text: string; level: string; stream: string; number: number }[];
+  attempts: { lines: number; dropped: number }[];
+}
+
+async function logsOf(handle: { id: string }): Promise<LogPage> {
+  return (await client.query("logs", { id: idBytes(handle.id), limit: 10_000 })) as LogPage;
+}
+
+test("what a task logs and prints is kept, and complete when the result is there", async () => {
+  const queue = "typescript-logs";
+  const printed: string[] = [];
+  const speak = async ({ log }: Context, name: string): Promise<void> => {
+    log.info("hello %s", name, { size: 3 });
+    await sleep(5);
+    console.log("printed by", name);
+    console.error("two\nlines");
+    log.error(new Error("broken").message);
+  };
+  const flood = ({ log }: Context, lines: number): void => {
+    for (let n = 1; n <= lines; n++) log.debug(`line ${n}`);
+    log.warn("y".repeat(100_000));
+  };
+  const [log, error] = [console.log, console.error];
+  console.log = console.error = (...values: unknown[]): void => void printed.push(values.join(" "));
+  const talker = new Worker({ queues: [queue], concurrency: 4, tasks: { speak, flood, silent: () => 1 } });
+  const done = talker.run({ handleSignals: false });
+  try {
+    const handles = await Promise.all(["Ada", "Bob", "Cy"].map((name) => client.submit("speak", [name], { queue })));
+    for (const [index, name] of ["Ada", "Bob", "Cy"].entries()) {
+      await handles[index]!.result({ timeoutMs: 20_000 });
+      const { lines } = await logsOf(handles[index]!);
+      assert.deepEqual(
+        lines.map(({ stream, level, text }) => [stream, level, text]),
+        [
+          ["log", "info", `hello ${name} { size: 3 }`],
+          ["stdout", "info", `printed by ${name}`],
+          ["stderr", "error", "two"],
+          ["stderr", "error", "lines"],
+          ["log", "error", "broken"],
+        ],
+      );
+    }
+    assert.deepEqual(printed.filter((line) => line.startsWith("printed")).sort(), ["printed by Ada", "printed by Bob", "printed by Cy"]);
+
+    const much = await client.submit("flood", [30_000], { queue });
+    await much.result({ timeoutMs: 20_000 });
+    const { lines, attempts } = await logsOf(much);
+    assert.equal(attempts[0]!.lines + attempts[0]!.dropped, 30_001);
+    assert.ok(attempts[0]!.dropped > 0);
+    const end = lines.at(-1)!;
+    assert.deepEqual([end.number, end.level], [30_001, "warn"]);
+    assert.ok(end.text.length < 20_000 && end.text.includes("more]"));
+
+    const silent = await client.submit("silent", [], { queue });
+    await silent.result({ timeoutMs: 20_000 });
+    assert.deepEqual(await logsOf(silent).then((page) => page.attempts), []);
+  } finally {
+    await talker.drain(0);
+    await done;
+    [console.log, console.error] = [log, error];
+  }
+});
+
+test("lines that a lost connection took along are sent again, once", async () => {
+  const queue = "typescript-logs-again";
+  let lose = (): void => {};
+  const steps: string[] = [];
+  const talk = async ({ log }: Context): Promise<void> => {
+    for (let n = 0; n < 40; n++) {
+      log.info(`line ${n}`);
+      if (n % 10 === 5) lose();
+      await sleep(20);
+    }
+  };
+  const proxy = createServer((socket) => {
+    const [host, port] = (process.env["JACKALOPE_BROKER"] ?? "").replace("jackalope://", "").split(":");
+    const onward = connect(Number(port), host!);
+    lose = () => {
+      steps.push("lost");
+      socket.unpipe(onward).resume(); // What is sent from now on reaches nobody.
+      setTimeout(() => [socket, onward].forEach((end) => end.destroy()), 250);
+    };
+    for (const end of [socket, onward]) end.on("error", () => {});
+    socket.pipe(onward).pipe(socket);
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, "127.0.0.1", resolve));
+  const broker = `jackalope://127.0.0.1:${(proxy.address() as AddressInfo).port}`;
+  const talker = new Worker({ address: broker, queues: [queue], tasks: { talk } });
+  const done = talker.run({ handleSignals: false });
+  try {
+    const handle = await client.submit("talk", [], { queue });
+    await handle.result({ timeoutMs: 30_000 });
+    const { lines } = await logsOf(handle);
+    assert.ok(steps.length >= 1);
+    assert.deepEqual(lines.map((line) => line.text), Array.from({ length: 40 }, (_, n) => `line ${n}`));
+  } finally {
+    await talker.drain(0);
+    await done;
+    proxy.close();
+  }
+});
+
+test("the console is given back when the last worker ends", async () => {
+  const { stdout } = await promisify(execFile)(process.execPath, [
+    ...["--input-type=module", "--eval"],
+    `import { Worker } from ${JSON.stringify(new URL("../src/index.js", import.meta.url).href)};
+     const before = console.log;
+     const worker = new Worker({ queues: ["typescript-console"], tasks: {} });
+     const done = worker.run({ handleSignals: false });
+     const during = console.log;
+     await worker.drain(0);
+     await done;
+     console.log(during !== before, console.log === before);`,
+  ]);
+  assert.equal(stdout, "true true\n");
 });
