@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
+from contextlib import suppress
 from inspect import Parameter as PythonParameter
 from pathlib import PurePath
 from typing import Any
@@ -60,8 +61,9 @@ def contract_of(definition: TaskDefinition) -> Contract:
         content=CallContent(definition.content),
         doc=doc[:_DOC_CHARS_MAX],
     )
-    if not contract_problems(contract):
-        return contract
+    with suppress(TypeError, ValueError, OverflowError):  # Such as a bound beyond 64 bits.
+        if not contract_problems(contract):
+            return contract
     # Types that are too large to be told: the names of the parameters are left.
     plain = tuple(msgspec.structs.replace(each, schema={}, default=None) for each in parameters)
     return Contract(version=contract.version, parameters=plain, content=contract.content)
@@ -76,12 +78,14 @@ def _parameter(parameter: PythonParameter, kind: Any, definitions: dict[str, Sch
 
 
 def _plain(value: Any) -> Any:
-    """Return a default as JSON can say it; None where it cannot."""
+    """Return a default as JSON and MessagePack can say it; None where they cannot."""
     try:
         data = msgspec.json.encode(value)
-    except (TypeError, ValueError, OverflowError):
+        plain = msgspec.json.decode(data)
+        msgspec.msgpack.encode(plain)
+    except Exception:  # noqa: BLE001  a type of the application may raise anything
         return None
-    return msgspec.json.decode(data) if len(data) < CONTRACT_BYTES_MAX else None
+    return plain if len(data) < CONTRACT_BYTES_MAX else None
 
 
 def _schema(kind: Any, definitions: dict[str, Schema]) -> Schema:

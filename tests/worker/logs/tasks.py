@@ -18,6 +18,8 @@ from tests.worker.application import app, mark
 
 __all__ = ["app"]
 
+MEBIBYTE = 1024 * 1024
+
 _logger = logging.getLogger("shop.orders")
 
 #: A handler of the application's own, which writes to the stream that tasks print to.
@@ -121,6 +123,36 @@ def print_much_in_process(megabytes: int) -> str:
 @app.task()
 def print_one_line(chars: int) -> None:
     print("y" * chars)
+
+
+@app.task()
+def flood(kind: str, megabytes: int) -> float:
+    """Print much of a kind, and return how long that took."""
+    return _flood(kind, megabytes)
+
+
+@app.task(isolation="process")
+def flood_in_process(kind: str, megabytes: int) -> float:
+    return _flood(kind, megabytes)
+
+
+def _flood(kind: str, megabytes: int) -> float:
+    begin_s = time.perf_counter()
+    if kind == "lines":
+        for _ in range(megabytes * 1024):
+            print("\n".join(["a line of a log"] * 64))
+    elif kind == "endless":
+        for _ in range(megabytes * 16):
+            sys.stdout.write("y" * 64 * 1024)
+    elif kind == "garbage":
+        for _ in range(megabytes * 16):
+            sys.stdout.buffer.write(os.urandom(64 * 1024))
+    else:
+        # The shell writes beside Python, where only a process of its own has it kept.
+        script = f"yes 'of a child process' | head -c {megabytes * MEBIBYTE}"
+        subprocess.run(["sh", "-c", script], check=True)
+    print("\nthe end")
+    return time.perf_counter() - begin_s
 
 
 @app.task()

@@ -98,7 +98,9 @@ class CallCheck:
             (parameter, parameter.name, value)
             for parameter, value in zip(by_place, args, strict=False)
         ]
-        given = {name for _, name, _ in placed}
+        # One by place alone leaves its name to those that take any.
+        taken = {each.name for each, *_ in placed if each.kind is ParameterKind.ANY}
+        given = {each.name for each, *_ in placed}
         problems = []
         further = args[len(by_place) :]
         if further and (taker := rest.get(ParameterKind.REST)) is not None:
@@ -107,14 +109,14 @@ class CallCheck:
             problems.append(f"{len(args)} arguments by place, at most {len(by_place)}")
         for name, value in kwargs.items():
             parameter = by_name.get(name) or rest.get(ParameterKind.REST_NAMED)
-            if name in given:
+            if name in taken:
                 problems.append(f"argument {name!r}: given by place and by name")
             elif parameter is None:
                 names = ", ".join(each.name for each in parameters) or "no arguments"
                 problems.append(f"argument {name!r}: unknown; it takes {names}")
             else:
                 placed.append((parameter, name, value))
-                given.add(name)
+                given.add(parameter.name)
         missing = [each.name for each in parameters if each.required and each.name not in given]
         problems += [f"argument {name!r}: missing" for name in missing]
         return placed, problems
