@@ -25,6 +25,7 @@ BENCHMARKS = {
     "http": ("bench.http", "requests over HTTP while tasks flow"),
     "grpc": ("bench.grpc", "the gRPC door beside the native one and REST"),
     "cost": ("bench.cost", "requests and tasks, in CPU time"),
+    "silence": ("bench.silence", "task logs, for a task that prints nothing"),
     "pools": ("bench.pools", "a cold key's first answer beside its worker's own start"),
     "communicator": ("bench.communicator", "kiwipy over Jackalope and over RabbitMQ"),
     "aiida": ("bench.aiida", "an AiiDA daemon over Jackalope and over AiiDA's own brokers"),
