@@ -11,6 +11,7 @@ from jackalope.broker.config.task_logs import TaskLogsConfig
 from jackalope.broker.logs.limits import BURST_S
 from jackalope.core.api_key import Permission
 from jackalope.core.limits import LOG_LINE_BYTES_MAX, LOG_LINES_PER_FRAME_MAX, LOG_LINES_READ_MAX
+from jackalope.terminal import is_safe
 from tests.doors.harness import run
 from tests.doors.http.harness import HttpHouse, open_http
 from tests.doors.http.rest.test_tasks import claim, finish, submit
@@ -67,6 +68,12 @@ def test_lines_are_sent_and_read() -> None:
             assert plain.text == "hello\nit broke\n"
             assert plain.headers["content-type"] == "text/plain; charset=utf-8"
             assert plain.headers["x-content-type-options"] == "nosniff"
+            await send(client, task, "\x1b]0;title\x07\x1b[2J\u202efdp\x9b1m")
+            plain = await client.get(
+                f"/api/v1/tasks/{task['task']}/logs", params={"format": "text", "tail": "true"}
+            )
+            assert is_safe(plain.text)
+            assert plain.text.endswith("\\x1b]0;title\\x07\\x1b[2J\\u202efdp\\x9b1m\n")
             await finish(client, task, b"")
             assert (await read(client, task))["ended"]
 

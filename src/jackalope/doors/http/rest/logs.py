@@ -44,6 +44,7 @@ from jackalope.doors.http.request import (
 from jackalope.doors.http.rest.schemas import Id, MaybeName, Time, about, from_time, to_time
 from jackalope.doors.http.rest.worker_api import AttemptQuery
 from jackalope.doors.http.router import Routes, Spec
+from jackalope.terminal import visible
 
 routes = Routes("/api/v1", has_namespace=True)
 
@@ -78,7 +79,7 @@ class LogQuery(msgspec.Struct, forbid_unknown_fields=True):
     follow: Annotated[bool, about("Go on with new lines as they come, until the task ends.")] = (
         False
     )
-    format: Annotated[LogFormat, about("`json`, or `text`: the lines as they were written.")] = (
+    format: Annotated[LogFormat, about("`json`, or `text`: lines without control characters.")] = (
         LogFormat.JSON
     )
 
@@ -161,7 +162,8 @@ def _text(body: bytes | AsyncIterator[bytes]) -> Response:
 
 
 def _lines(page: LogPage) -> bytes:
-    return "".join(f"{line.text}\n" for line in page.lines).encode()
+    # For terminals, which obey what a task prints; JSON has it as it was written.
+    return "".join(f"{visible(line.text)}\n" for line in page.lines).encode()
 
 
 async def _text_chunks(first: LogPage, pages: AsyncIterator[LogPage]) -> AsyncIterator[bytes]:
