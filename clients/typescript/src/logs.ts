@@ -23,7 +23,7 @@ const WAITING_LINES_MAX = 10_000;
 const WAITING_CHARS_MAX = 512 * 1024;
 const SEND_EVERY_MS = 100;
 const LINES_PER_SEND_MAX = 200;
-const CHARS_PER_SEND_MAX = 64 * 1024;
+const BYTES_PER_SEND_MAX = 64 * 1024;
 /** What was sent and not acknowledged: more waits, but for the last lines of attempts that end. */
 const UNACKNOWLEDGED_CHARS_MAX = 1024 * 1024;
 const UNACKNOWLEDGED_AT_END_CHARS_MAX = 16 * 1024 * 1024;
@@ -66,12 +66,15 @@ export class AttemptLines {
     this.noted(this);
   }
 
-  /** Return the oldest lines, and forget them. */
-  take(linesMax: number, charsMax: number): Line[] {
-    let chars = 0;
+  /** Return the oldest lines, and forget them. Bytes count, as in the rate that the broker allows. */
+  take(linesMax: number, bytesMax: number): Line[] {
+    let bytes = 0;
     let count = 0;
-    while (count < this.#lines.length && count < linesMax && chars < charsMax) chars += this.#lines[count++]![2].length;
-    this.#chars -= chars;
+    while (count < this.#lines.length && count < linesMax && bytes < bytesMax) {
+      const text = this.#lines[count++]![2];
+      bytes += Buffer.byteLength(text);
+      this.#chars -= text.length;
+    }
     const taken = this.#lines.splice(0, count);
     this.sent = taken.at(-1)?.[0] ?? this.sent;
     return taken;
@@ -80,7 +83,7 @@ export class AttemptLines {
   /** Take no more, and return all that waits. */
   finish(): Line[] {
     this.#isOver = true;
-    return this.take(WAITING_LINES_MAX, WAITING_CHARS_MAX);
+    return this.take(WAITING_LINES_MAX, Infinity);
   }
 }
 
@@ -129,7 +132,7 @@ export class LogSender {
     const mayGo = connection !== null && !connection.isCongested && this.#chars <= UNACKNOWLEDGED_CHARS_MAX;
     for (const lines of mayGo ? [...this.#waiting] : []) {
       this.#waiting.delete(lines);
-      const taken = lines.take(LINES_PER_SEND_MAX, CHARS_PER_SEND_MAX);
+      const taken = lines.take(LINES_PER_SEND_MAX, BYTES_PER_SEND_MAX);
       if (taken.length > 0) this.#send(lines, taken, lines.sent);
       if (lines.isWaiting) this.#waiting.add(lines); // Behind the others.
     }

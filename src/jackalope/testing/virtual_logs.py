@@ -18,7 +18,7 @@ from jackalope.core.lifecycle import ENDED
 from jackalope.core.shapes.task_log import LogPage
 from jackalope.core.task import Task
 from jackalope.storage.sqlite.task_logs import LogStore, Slice, Wanted
-from jackalope.worker.logs.limits import WAITING_CHARS_MAX, WAITING_LINES_MAX
+from jackalope.worker.logs.limits import WAITING_BYTES_MAX, WAITING_LINES_MAX
 from jackalope.worker.logs.lines import AttemptLines
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class VirtualLogs:
         at_us = self._broker.now_us
         taken = [
             msgspec.structs.replace(line, at_us=at_us)
-            for line in lines.take(WAITING_LINES_MAX, 2 * WAITING_CHARS_MAX)
+            for line in lines.take(WAITING_LINES_MAX, WAITING_BYTES_MAX)
         ]
         if taken or lines.last:
             piece = Slice(given.task, given.fence, given.attempt, "", taken, lines.last, at_us)

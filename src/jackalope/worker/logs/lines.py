@@ -26,6 +26,9 @@ _LEVEL = re.compile(
 )
 _LEVEL_CHARS = 200
 
+#: How many of the newest lines are never dropped.
+_NEWEST = 1
+
 LEVELS = {
     "trace": LogLevel.TRACE,
     "debug": LogLevel.DEBUG,
@@ -96,12 +99,16 @@ class AttemptLines:
             if text := _overwritten(self._begun.pop(stream, "") or ""):
                 self._add(stream, text, time.time_ns() // 1000)
 
-    def take(self, lines_max: int, chars_max: int) -> list[LogLine]:
-        """Return the oldest lines and forget them. From one thread only."""
+    def take(self, lines_max: int, bytes_max: int) -> list[LogLine]:
+        """Return the oldest lines and forget them. From one thread only.
+
+        Bytes count, as in the rate that the broker allows: where that was exceeded for long, it
+        would drop the last lines and not the oldest.
+        """
         self._is_told = False
         taken: list[LogLine] = []
-        chars = 0
-        while len(taken) < lines_max and chars < chars_max:
+        chars = size = 0
+        while len(taken) < lines_max and size < bytes_max:
             try:
                 line = self._lines.popleft()
             except IndexError:
@@ -109,7 +116,9 @@ class AttemptLines:
                 break
             taken.append(line)
             chars += len(line.text)
-        self._chars -= min(chars, self._chars)
+            size += len(line.text) if line.text.isascii() else len(line.text.encode())
+        left = self._chars - chars
+        self._chars = max(0, left)
         taken.sort(key=_number)
         if taken:
             self.sent = taken[-1].number
@@ -139,12 +148,19 @@ class AttemptLines:
         text, lines = _shortened(text), self._lines
         self.last = number = next(self._numbers)
         lines.append(LogLine(number, at_us, text, level, stream, logger))
-        self._chars += len(text)
+        # No call between reading and writing the sum: there the thread could be switched, and what
+        # another one has subtracted would be lost.
+        size = len(text)
+        self._chars += size
         while self._chars > WAITING_CHARS_MAX:
+            if len(lines) < _NEWEST + 1:
+                self._chars = size  # It was wrong after all: the newest line stays.
+                break
             try:
-                self._chars -= len(lines.popleft().text)
+                oldest = len(lines.popleft().text)
             except IndexError:
-                self._chars = 0
+                oldest = 0
+            self._chars -= oldest
         if not self._is_told:
             self._is_told = True
             self._tell()

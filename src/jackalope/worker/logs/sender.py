@@ -20,14 +20,14 @@ from jackalope.core.shapes.task_log import LogLine
 from jackalope.errors import ConnectionLost, JackalopeError
 from jackalope.wire.messages import Logs
 from jackalope.worker.logs.limits import (
-    CHARS_PER_SEND_MAX,
+    BYTES_PER_SEND_MAX,
     FRAME_CHARS_MAX,
     FRAME_LINES_MAX,
     LINES_PER_SEND_MAX,
     SEND_EVERY_S,
     UNACKNOWLEDGED_AT_END_CHARS_MAX,
     UNACKNOWLEDGED_CHARS_MAX,
-    WAITING_CHARS_MAX,
+    WAITING_BYTES_MAX,
     WAITING_LINES_MAX,
 )
 from jackalope.worker.logs.lines import AttemptLines
@@ -80,7 +80,7 @@ class LogSender:
         """Send all lines of an attempt now, before what is reported next about it."""
         self._waiting.pop(lines, None)
         lines.finish()
-        taken = lines.take(WAITING_LINES_MAX, 2 * WAITING_CHARS_MAX)
+        taken = lines.take(WAITING_LINES_MAX, WAITING_BYTES_MAX)
         if self._chars > UNACKNOWLEDGED_AT_END_CHARS_MAX:
             taken = []
         if taken or lines.sent < lines.last:
@@ -96,14 +96,14 @@ class LogSender:
         line = self._line
         if not self._is_wanted:
             for lines in self._waiting:
-                lines.take(WAITING_LINES_MAX, 2 * WAITING_CHARS_MAX)
+                lines.take(WAITING_LINES_MAX, WAITING_BYTES_MAX)
             self._waiting.clear()
         if line is None:
             return  # `resume` goes on.
         is_full = line.is_congested or self._chars > UNACKNOWLEDGED_CHARS_MAX
         for lines, held in [] if is_full else list(self._waiting.items()):
             del self._waiting[lines]
-            taken = lines.take(LINES_PER_SEND_MAX, CHARS_PER_SEND_MAX)
+            taken = lines.take(LINES_PER_SEND_MAX, BYTES_PER_SEND_MAX)
             if taken:
                 self._send(held, taken, lines.sent)
             if lines.is_waiting:
