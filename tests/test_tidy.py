@@ -24,8 +24,8 @@ FILE_LINES_MAX = {"src": 700, "bench": 700, "tests": 800}
 FUNCTION_LINES_MAX = {"src": 60, "bench": 60}
 
 #: What may only fall. A change that adds a capability raises them on purpose, by what it adds.
-SOURCE_LINES_MAX = 111_000
-SOURCE_MODULES_MAX = 525
+SOURCE_LINES_MAX = 112_500
+SOURCE_MODULES_MAX = 535
 
 #: A folder with more modules than this is several packages.
 FOLDER_MODULES_MAX = 20

@@ -18,12 +18,13 @@ from jackalope.broker.engine import Engine
 from jackalope.broker.logs.limits import LOOK_AGAIN_S, WAIT_US_MAX
 from jackalope.broker.logs.reading import read_page, wanted_lines
 from jackalope.broker.service import Broker
-from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers, oldest_ready_us
+from jackalope.broker.telemetry.gauges import BadSpan, chart, count_tiers
 from jackalope.broker.views.contracts import contract_views
 from jackalope.broker.views.flows import flow_view, inputs_of, node_views
 from jackalope.broker.views.limits import key_limit_views, tag_limit_views
 from jackalope.broker.views.lists import Moment
 from jackalope.broker.views.namespaces import Which, act_page, namespace_views
+from jackalope.broker.views.queues import queue_view
 from jackalope.broker.views.schedules import schedule_page, whole_view
 from jackalope.broker.views.tasks import (
     explanation_of,
@@ -41,13 +42,13 @@ from jackalope.core.durations import SECOND
 from jackalope.core.filter import Filter
 from jackalope.core.ids import TaskId
 from jackalope.core.lifecycle import ENDED, State
-from jackalope.core.limits import FAIR_SHARES_SHOWN_MAX, TIME_US_MAX
+from jackalope.core.limits import TIME_US_MAX
 from jackalope.core.namespaces import unknown_namespace
 from jackalope.core.policy import Policy
 from jackalope.core.refusals import Code, Refusal
 from jackalope.core.shapes.request import unknown
 from jackalope.core.shapes.task_log import LogPage
-from jackalope.core.state.queue import NO_TALLY, Namespace, Queue
+from jackalope.core.state.queue import NO_TALLY, Namespace
 from jackalope.core.task import Body, Task, TaskRow, lease_of, size_of
 from jackalope.storage import BadCursor, Sort
 from jackalope.storage.sqlite.task_logs import Wanted
@@ -71,7 +72,6 @@ from jackalope.wire.views import (
     SchedulePage,
     ScheduleView,
     SeriesView,
-    ShareView,
     StatsView,
     TaskPage,
     TaskView,
@@ -486,7 +486,7 @@ async def queues(broker: Broker, namespace: str, about: About) -> list[QueueView
         ns = engine.core.book.namespaces.get(namespace)
         queues = [] if ns is None else sorted(ns.queues.values(), key=lambda q: q.name)
         return [
-            _queue_view(engine, queue, has_shares=bool(about.queue))
+            queue_view(engine.core, queue, has_shares=bool(about.queue))
             for queue in queues
             if about.queue in ("", queue.name) and sees(queue.name)
         ]
@@ -688,19 +688,3 @@ def _view_of(engine: Engine, namespace: str, about: About) -> tuple[TaskView, tu
     task = _find(engine, namespace, about)
     result = task.outcome.result if task.outcome else b""
     return view_of_task(engine.core, task), (task.payload, result)
-
-
-def _queue_view(engine: Engine, queue: Queue, *, has_shares: bool) -> QueueView:
-    crews, fair = engine.core.roster.crews(queue.namespace.name, queue.name), queue.line.fair
-    deepest = fair.deepest(FAIR_SHARES_SHOWN_MAX) if has_shares and fair is not None else ()
-    return QueueView(
-        queue=queue.name,
-        counts={state: number for state, number in queue.counts.items() if number},
-        depth=queue.depth,
-        workers=sum(len(crew.members) for crew in crews),
-        policy=queue.policy,
-        paused_by=queue.paused_by,
-        oldest_ready_us=oldest_ready_us(queue, engine.core),
-        share_count=0 if fair is None else fair.count,
-        shares=tuple(ShareView(each.value, each.size, each.weight) for each in deepest),
-    )

@@ -91,6 +91,16 @@ async def _run(settings: WorkerSettings, source: TaskSource) -> int:
     return await Runtime(settings, source).run()
 
 
+def _address(settings: WorkerSettings, source: TaskSource) -> Address:
+    """Return where the broker is, and who the worker is there."""
+    address = settings.address or source.address
+    return replace(
+        address,
+        token=settings.token or address.token,
+        namespace=settings.namespace or address.namespace,
+    )
+
+
 def _surroundings(settings: WorkerSettings, address: Address, secret: str) -> Surroundings:
     return Surroundings(
         address=address,
@@ -155,13 +165,8 @@ class Runtime:
     ) -> None:
         """Take what to run, and what to call each time when tasks are about to run."""
         self._settings = settings
-        address: Address = settings.address or source.address
-        self._address = replace(
-            address,
-            token=settings.token or address.token,
-            namespace=settings.namespace or address.namespace,
-        )
-        source.address = self._address  # What its tasks submit goes to where they came from.
+        # What its tasks submit goes to where they came from.
+        source.address = self._address = _address(settings, source)
         served = _served(settings, source)
         self._queues = settings.queues or tuple(sorted({d.queue for d in served})) or ("default",)
         self._names = _names(served)

@@ -18,14 +18,13 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from jackalope.broker.config.schema import (
-    COMPONENTS,
-    Config,
+from jackalope.broker.config.declared import (
     KeyLimitConfig,
     NamespaceConfig,
     PoolConfig,
     QueueConfig,
 )
+from jackalope.broker.config.schema import COMPONENTS, Config
 from jackalope.broker.config.task_queue_file import Note, translate
 from jackalope.core import Core
 from jackalope.core.admin.configuration import refusals_of

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
 from jackalope.broker.config.callbacks import CallbacksConfig
+from jackalope.broker.config.declared import NamespaceConfig, QueueConfig
 from jackalope.broker.config.listening import (
     MEBIBYTE,
     GrpcConfig,
@@ -27,7 +27,6 @@ from jackalope.broker.config.task_logs import TaskLogsConfig
 from jackalope.core.api_key import ApiKey
 from jackalope.core.durations import DAY, HOUR, MILLISECOND, MINUTE, SECOND
 from jackalope.core.limits import NAMESPACES_MAX, QUEUES_PER_NAMESPACE_MAX
-from jackalope.core.policy import DEFAULT_POLICY, PRESETS, Policy
 from jackalope.core.shapes.task_log import LogLevel
 from jackalope.storage.journals import JournalKind
 from jackalope.storage.ports import INTERVAL_US_DEFAULT, Level
@@ -495,37 +494,6 @@ class LaunchConfig(msgspec.Struct, frozen=True):
             le=HOUR,
         ),
     ] = 500 * MILLISECOND
-
-
-class QueueConfig(msgspec.Struct, frozen=True):
-    """The policy of a queue: a preset, and what differs from it."""
-
-    preset: str = ""
-    changes: dict[str, Any] = {}
-
-    def policy(self) -> Policy:
-        return msgspec.structs.replace(PRESETS.get(self.preset, DEFAULT_POLICY), **self.changes)
-
-
-class PoolConfig(msgspec.Struct, frozen=True):
-    """The settings of a pool: what differs from the defaults."""
-
-    changes: dict[str, Any] = {}
-
-
-class KeyLimitConfig(msgspec.Struct, frozen=True):
-    """A limit by key: what differs from the defaults."""
-
-    changes: dict[str, Any] = {}
-
-
-class NamespaceConfig(msgspec.Struct, frozen=True):
-    """The queues, limits and pools of a namespace to declare at the start."""
-
-    queues: dict[str, QueueConfig] = {}
-    limits: dict[str, Annotated[int, Meta(ge=0)]] = {}  # of tags
-    key_limits: dict[str, KeyLimitConfig] = {}
-    pools: dict[str, PoolConfig] = {}
 
 
 class ClusterLog(StrEnum):
