@@ -121,7 +121,8 @@ class EmbeddedWorker:
     async def _run(self, settings: WorkerSettings, source: TaskSource) -> None:
         if not self._is_stopped:  # Before it had begun.
             with capturing() as tap:
-                self._runtime = Runtime(settings, source, on_begin=tap)
+                self._runtime = Runtime(settings, source)
+                self._runtime.call_before_tasks(tap)
                 await self._runtime.run()
 
 

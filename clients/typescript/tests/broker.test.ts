@@ -8,7 +8,6 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 
 import { Client, PartlyRefused, Refused, Reject, RetryLater, Stopped, TaskFailed, Throttled, TimedOut, Worker, newTaskId, type Context, type Progress } from "../src/index.js";
-
 import { idBytes } from "../src/ids.js";
 
 const QUEUE = "typescript-tests";

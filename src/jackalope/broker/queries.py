@@ -444,16 +444,7 @@ async def history(broker: Broker, namespace: str, about: About) -> list[HistoryE
 
 def lines_meant(about: About) -> Wanted:
     """Return which lines of a task a question is about."""
-    wanted = wanted_lines(
-        attempt=about.attempt,
-        after=about.after_line,
-        before=about.before_line,
-        level=about.level,
-        text=about.text,
-        since_us=about.since_us,
-        limit=about.limit,
-        is_tail=about.is_tail,
-    )
+    wanted = wanted_lines(about)
     if isinstance(wanted, Refusal):
         raise Refused(wanted)
     return wanted

@@ -156,14 +156,7 @@ def _names(served: list[TaskDefinition]) -> list[str]:
 class Runtime:
     """One worker."""
 
-    def __init__(
-        self,
-        settings: WorkerSettings,
-        source: TaskSource,
-        *,
-        on_begin: Callable[[], None] | None = None,
-    ) -> None:
-        """Take what to run, and what to call each time when tasks are about to run."""
+    def __init__(self, settings: WorkerSettings, source: TaskSource) -> None:
         self._settings = settings
         # What its tasks submit goes to where they came from.
         source.address = self._address = _address(settings, source)
@@ -204,8 +197,6 @@ class Runtime:
         standing = _terms(settings, self._address, self._queues, secret, slots)
         self._membership = Membership(standing, self._workload, settings.application, source)
         self._workload.on_enough = self._wind_up
-        if on_begin is not None:
-            self._workload.on_begin = on_begin
         self._membership.on_drain = lambda: self._drain.ask_first("the broker requested it")
         self._membership.on_unwanted = self._give_up
         self._membership.stats = self._stats
@@ -249,6 +240,10 @@ class Runtime:
             await self._close()
         log.info("worker ends", worker_id=self._settings.name, code=self._code)
         return self._code
+
+    def call_before_tasks(self, call: Callable[[], None]) -> None:
+        """Have something called each time when tasks are about to run."""
+        self._workload.on_begin = call
 
     def stop(self, why: str) -> None:
         """Drain, and end; asked again, faster. From the loop's own thread."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from jackalope.broker.logs.keeper import LogKeeper
@@ -18,18 +20,10 @@ from jackalope.core.shapes.task_log import (
 from jackalope.storage.sqlite.task_logs import Wanted
 
 
-def wanted_lines(
-    *,
-    attempt: int,
-    after: str,
-    before: str,
-    level: str,
-    text: str,
-    since_us: int,
-    limit: int,
-    is_tail: bool,
-) -> Wanted | Refusal:
-    """Return which lines are meant, or why that cannot be said."""
+def wanted_lines(asked: Any) -> Wanted | Refusal:
+    """Return which lines a question (`queries.About`) means, or why that cannot be said."""
+    attempt, level, text = asked.attempt, asked.level, asked.text
+    after, before = asked.after_line, asked.before_line
     problems = []
     positions = {"after": position_of(after), "before": position_of(before)}
     for name, given in (("after", after), ("before", before)):
@@ -49,9 +43,9 @@ def wanted_lines(
         before=positions["before"],
         level=LogLevel(level) if level else LogLevel.TRACE,
         text=text,
-        since_us=since_us,
-        limit=min(max(limit, 1), LOG_LINES_READ_MAX) + 1,
-        is_tail=is_tail,
+        since_us=asked.since_us,
+        limit=min(max(asked.limit, 1), LOG_LINES_READ_MAX) + 1,
+        is_tail=asked.is_tail,
     )
 
 
