@@ -66,7 +66,7 @@ class LimitedWorker(SimWorker):
     def _complete(self, run: Run) -> None:
         is_here = self.runs.get(run.held.task) is run and not run.is_over
         is_awake = self.world.now_us >= self.frozen_until_us
-        if is_here and is_awake and not self.is_able and self.world.rng.random() < 0.08:
+        if is_here and is_awake and not self.is_able and self.world.rng.random() < 0.3:
             self._throttle(run)
         else:
             super()._complete(run)
@@ -126,7 +126,7 @@ class SimLimits(Requester):
         rng = self.rng
         keys = {"user": rng.choice("abc"), "host": rng.choice("xy"), "cost": rng.choice("123")}
         keys = {key: value for key, value in keys.items() if rng.random() < 0.9}
-        if rng.random() < 0.25:
+        if rng.random() < 0.5:
             keys["job"] = rng.choice("mn")
         if rng.random() < 0.25:
             keys["api"] = "z"
@@ -154,7 +154,7 @@ class SimLimits(Requester):
             changes["queue"] = ""
         if name == "job":
             on_full = str(rng.choice(list(OnFull)))
-            changes |= {**_CALM, "concurrency": rng.choice((1, 2)), "on_full": on_full}
+            changes |= {**_CALM, "concurrency": rng.choice((2, 3)), "on_full": on_full}
         self.ask(DeclareLimits(limits={name: changes}))
 
 

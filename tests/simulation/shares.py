@@ -25,7 +25,9 @@ from tests.simulation.world import World
 _QUEUE = "fair"
 _WEIGHTS = {"whale": 1, "shark": 2, "crab": 1, "": 1, "shrimp": 1}
 #: So many turns for each unit of weight that waits, others have at most between two of a share.
-_TURNS_MAX = 3
+_TURNS_MAX = 2
+#: How often a new one comes, where they do.
+_NEW = 0.4
 _POLICY: dict[str, object] = {
     "fair_by": "tenant",
     "fair_weights": {"shark": 2},
@@ -67,8 +69,8 @@ class SimTenants(Requester):
             # One comes back as soon as it has nothing, with a task; two come rarely, with heaps.
             tenant = self.rng.choice(list(_WEIGHTS)) if self._waits("shrimp") else "shrimp"
             tasks = [self._spec(tenant) for _ in range(8 if tenant in {"whale", "shark"} else 1)]
-            # In some worlds ever new ones come with a task each, as fast as tasks are run.
-            new = self.rng.choice((1, 2)) if self._is_crowded else 0
+            # In some worlds ever new ones come with a task each, nearly as fast as tasks are run.
+            new = int(self._is_crowded and self.rng.random() < _NEW)
             tasks += [self._spec(f"new{self._refs}-{n}") for n in range(new)]
             self.ask(SubmitTasks(ref=0, tasks=tasks, by=tenant))
 

@@ -33,7 +33,7 @@ def test_seeds_with_shares(begin: int) -> None:
             error.add_note(f"simulate({seed}, with_shares=True)")
             raise
     assert sum(report.counts["Turn"] for report in reports) > 200
-    assert sum(report.counts["Contended"] for report in reports) > 200
+    assert sum(report.counts.get("Contended", 0) for report in reports) > 200
     assert sum(report.restarts for report in reports) > 2
 
 
@@ -94,20 +94,3 @@ def test_lanes_that_moved_back_keep_their_places(monkeypatch: Patch) -> None:
     best = ready_queue.Row.best
     monkeypatch.setattr(ready_queue.Row, "best", stale)
     assert _MORE in _caught()
-
-
-def test_credit_is_kept_while_idle(monkeypatch: Patch) -> None:
-    """One that comes begins where it was long ago: before all that wait."""
-
-    def credited(fair: FairShares, value: str, count: int) -> FairShare:
-        known = fair._shares.get(value)
-        before = 0 if known is None else known.at
-        share = enter(fair, value, 0)
-        if not share.size:
-            fair.put(share, before)
-        share.size += count
-        return share
-
-    enter = FairShares.enter
-    monkeypatch.setattr(FairShares, "enter", credited)
-    assert "no share waits while ever new ones come" in _caught()

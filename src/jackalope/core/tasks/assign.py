@@ -268,6 +268,7 @@ def _give(ctx: Context, workers: Sequence[Worker], tasks: Sequence[Task]) -> Non
         if worker.names is not None and task.name not in worker.names:
             task.queue.namespace.set_apart(task, ctx.book.tasks)
             ctx.agenda.offer(task)
+            ctx.offer_opened()  # Its gates may have let another lane go.
             continue
         if (task.expires_us or (has_volatile and fence >= counters.reserved)) and not _can_go(
             ctx, task, fence, is_first=not given

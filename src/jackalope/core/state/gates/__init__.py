@@ -16,7 +16,8 @@ that must wait is parked at one gate that is shut. When that gate opens it lets 
 lanes go as it has room for, of each kind that workers tell apart, and no more: the rest could not
 start anyway. So what a slot costs does not grow with the number of lanes behind it. A lane that is
 let go and finds another of its gates shut is parked there. An open gate has, for each kind, as many
-lanes at large as it has room for, or nothing parked (`_settle`).
+lanes at large as it has room for, or nothing parked (`_settle`); and those are the best: what comes
+and is worse than a lane that is parked there is parked too (`_kept_by`).
 
 Where tasks cost different numbers of tokens, a gate opens when its bucket has enough for the most
 expensive one that waits. So the cheap ones do not starve it.
@@ -254,6 +255,8 @@ class Gates:
                 self._push(gate, lane, place)
             else:
                 self._let_go(lane, tasks)  # It may be better now than what was let go.
+        elif gate is None and (kept := self._kept_by(lane, tasks)) is not None:
+            self._park(lane, kept, tasks)  # Better ones wait for what this gate has left.
         for gate in lane.gates:
             if gate.settings.on_full is not OnFull.WAIT:
                 self.changes.crowded[gate] = None
@@ -444,6 +447,21 @@ class Gates:
                 return gate
         return None
 
+    def _kept_by(self, lane: Lane, tasks: dict[TaskId, Task]) -> Gate | None:
+        """Return a gate that a lane waits at: it is shut, or has better ones for all its room."""
+        shut = self._shut(lane)
+        if shut is not None:
+            return shut
+        kind, place = kind_of(lane), _place(lane, tasks)
+        for gate in lane.gates:
+            if kind not in gate.parked or (room := gate.room()) is None:
+                continue
+            others = gate.visible.get(kind, {})
+            heap = self._fresh(gate, kind, tasks) if len(others) - (lane in others) >= room else []
+            if heap and heap[0][0] < place:
+                return gate
+        return None
+
     def _update(self, gate: Gate, tasks: dict[TaskId, Task]) -> None:
         """Find out whether a gate is shut, and close or let go its lanes."""
         bucket, opens_us = gate.bucket, 0
@@ -491,11 +509,12 @@ class Gates:
         return heap
 
     def _let_go(self, lane: Lane, tasks: dict[TaskId, Task]) -> None:
-        shut = self._shut(lane)
-        if shut is not None:
-            self._push(shut, lane, _place(lane, tasks))
+        lane.ticket = 0  # It stands nowhere.
+        kept = self._kept_by(lane, tasks)
+        if kept is not None:
+            self._push(kept, lane, _place(lane, tasks))
             return
-        lane.closed_by, lane.ticket = None, 0
+        lane.closed_by = None
         for gate in lane.gates:
             gate.show(lane)
         lane.queue.line.reopen(lane, tasks)
