@@ -257,7 +257,6 @@ class Membership:
         is_new = not self._joined.is_set()
         if is_new:
             workload.reports.suspend()
-            self._declare_limits(connection)  # Before the first task is assigned.
         self._slots_told = workload.slots
         sent = now()
 
