@@ -202,6 +202,7 @@ LABELS = {
     "tier",  # the keys of `depth_by_tier`
     "command", "method", "path", "status", "door",  # of the protocols
     "copy",  # of a cluster
+    "quota",  # the fields of a namespace's settings
 }  # fmt: skip
 
 

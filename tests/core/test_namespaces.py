@@ -281,8 +281,10 @@ def test_messages_are_refused_and_so_are_volatile_ones(driver: Driver) -> None:
 
     assert publish(1, persistent=True) == Published(1)
     assert publish(2, persistent=False) == Published(1)
-    assert publish(3, persistent=False) == Published(1, refused=(0,))
-    assert publish(4, persistent=True) == Published(1, refused=(0,))
+    for number, persistent in ((3, False), (4, True)):
+        answer = publish(number, persistent=persistent)
+        assert answer == Published(1, refused=(0,), over=answer.over)
+        assert [each.quota for each in answer.over] == [Quota.SUBMITS_PER_SECOND]
 
 
 def test_workers_are_refused_but_for_those_that_come_back(driver: Driver) -> None:

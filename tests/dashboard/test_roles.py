@@ -146,8 +146,8 @@ def test_role_is_offered_what_it_may_do_and_nothing_is_refused(
         if response.status in (401, 403):
             refused.append(f"{page.url}: {response.request.method} {response.url}")
 
-    page.on("request", under_way.add)
-    page.on("requestfailed", under_way.discard)
+    page.on("request", lambda request: under_way.add(request))  # noqa: PLW0108  of C
+    page.on("requestfailed", lambda request: under_way.discard(request))  # noqa: PLW0108
     page.on("response", note)
     menu = page.get_by_role("navigation", name="Pages").first
     for label, roles in PAGES.items():

@@ -167,7 +167,7 @@ def test_keys_are_made_and_revoked(
         page = open_page(f"{house.url}/#/keys")
         for name, permission in (("root", "admin"), ("wall", "read_tasks")):
             page.get_by_label("Name", exact=True).fill(name)
-            page.get_by_label(permission).check()
+            page.get_by_role("checkbox", name=permission, exact=True).check()
             page.get_by_role("button", name="Make").click()
             token = page.locator(".token").inner_text()
             page.get_by_role("button", name="Done").click()

@@ -47,7 +47,7 @@ PUBLIC = {"/api/v1/namespaces", "/api/v1/cluster"}
 #: Of the management API: what shows the node, or filters what it lists.
 FILTERED = re.compile(
     r"/api/(overview|nodes|cluster-name|extensions|whoami|health|vhosts$|[a-z]+$|v1/(keys|audit)$)"
-    r"|/api/v1/namespaces"
+    r"|/api/v1/namespaces|/metrics"
 )
 
 

@@ -233,7 +233,7 @@ def test_limits(tmp_path: Path) -> None:
             await peer.submit(*(spec(options=Options(tags=("gpu",))) for _ in range(2)))
             await peer.take()
             shown = await _ask(peer, "limits", list[views.LimitView])
-            assert shown == [views.LimitView("gpu", 1, 1)]
+            assert shown == [views.LimitView("gpu", 1, 1, 1)]
 
     run(test())
 
