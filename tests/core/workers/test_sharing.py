@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jackalope.core.commands import JoinWorker, SubmitTasks
+from jackalope.core.commands import Held, JoinWorker, SubmitTasks
 from jackalope.core.commands.namespaces import DeclareNamespace
 from jackalope.core.durations import DAY, MINUTE
 from jackalope.core.effects import Answered
@@ -209,6 +209,14 @@ def test_workers_per_share_max() -> None:
     assert isinstance(refused, Refusal)
     assert str(WORKERS_PER_SHARE_MAX) in refused.message
     assert not isinstance(driver.join_in("n1", 1), Refusal), "a member may join again"
+
+
+def test_who_leaves_a_share_takes_its_load_along(tenants: Tenants) -> None:
+    tenants.submit_in("a", 1, 4)
+    tenants.submit_in("b", 1001, 4)
+    held = [Held(tenants.task(number).id, tenants.fence(number)) for number in range(1, 5)]
+    tenants.join_in("a", 11, share="", share_slots=0, holding=held)
+    assert tenants.running() == {"b": [1001, 1002, 1003, 1004], "c": []}
 
 
 def test_a_worker_leaves_its_share(tenants: Tenants) -> None:

@@ -339,6 +339,8 @@ def _bind(ctx: Context, worker: Worker, command: JoinWorker) -> None:
     names = None if command.names is None else frozenset(command.names)
     roster.enroll(worker, command.queues, command.keys, names)
     if worker.consumer is None:
+        if worker.share is not None:
+            ctx.agenda.workers.update(worker.share.members)  # They may have its slots.
         roster.leave_share(worker)
         if command.share:
             roster.join_share(worker, command.share, command.share_slots)

@@ -68,9 +68,8 @@ class GateChanges:
 
     def __init__(self) -> None:
         self.now_us = 0  # the latest time that is known
-        self.opened: dict[
-            Lane, None
-        ] = {}  # lanes that were let go, or got tasks because limits changed
+        # lanes that were let go, or got tasks because limits changed
+        self.opened: dict[Lane, None] = {}
         self.crowded: dict[Gate, None] = {}  # gates that got tasks, and do not let them wait
         self.opening: Timers[tuple[str, str]] = Timers()  # when gates open, by namespace and name
         self.filling: Timers[tuple[str, str]] = Timers()  # when their buckets are full
